@@ -110,22 +110,24 @@ static bool is_available(const struct bag_partitioner *partitioner, size_t shard
 /* Counts the ids and bags of the calls of an op and of the ops that are joined to it. */
 static void count_calls(struct bag_partitioner *partitioner, struct bag_fanout_call *calls)
 {
-    size_t num_empty = 0;
-    do
-        num_empty += each_entry(partitioner, calls, count_entry, NULL);
-    while (bag_partitioner_next(partitioner));
     /* Rows that are not pooled have no default row. */
-    bool may_be_empty = partitioner->args->reduction != BAG_NONE &&
-                        (num_empty > 0 || bag_partitioner_may_lose(partitioner) ||
-                         partitioner->remote->skips_absent);
+    const bool pools = partitioner->args->reduction != BAG_NONE;
+    const bool has_row = !partitioner->by_columns && has_default(partitioner);
+    bool may_be_empty = pools && partitioner->remote->skips_absent;
+    do {
+        const size_t num_empty = each_entry(partitioner, calls, count_entry, NULL);
+        partitioner->op->asks_default =
+            has_row && ((pools && (num_empty > 0 || bag_partitioner_may_lose(partitioner))) ||
+                        (partitioner->args->keyed && partitioner->op->keys.default_is_asked));
+        may_be_empty |= partitioner->op->asks_default;
+    } while (bag_partitioner_next(partitioner));
     if (!partitioner->lists_bags)
         calls[0].num_bags = partitioner->first_bag + partitioner->args->num_bags;
     for (size_t i = 1; partitioner->by_columns && i < partitioner->remote->num_shards; i++) {
         calls[i].num_ids = calls[0].num_ids;
         calls[i].num_bags = calls[0].num_bags;
     }
-    may_be_empty |= partitioner->args->keyed && partitioner->op->keys.default_is_asked;
-    if (partitioner->by_columns || !has_default(partitioner) || !may_be_empty)
+    if (!has_row || !may_be_empty)
         return;
     const size_t owner = bag_partitioner_shard(partitioner, default_id(partitioner));
     if (takes_kept(partitioner)) {
@@ -362,8 +364,6 @@ static bool join(const struct bag_infer *infer, size_t op, const struct bag_ops_
 {
     const struct bag_partitioner partitioner = bag_partitioner_of(infer, op);
     struct bag_op *ops = infer->plan.ops;
-    ops[op].joined = NULL;
-    ops[op].is_joined = false;
     for (size_t i = 0; i < fanout->count;) {
         struct bag_fanout_call *call = &fanout->calls[i];
         const struct bag_partitioner other = bag_partitioner_of(call->infer, call->op);
@@ -389,6 +389,7 @@ static bool join(const struct bag_infer *infer, size_t op, const struct bag_ops_
             (limits->max_work_ns_per_byte == 0 ||
              (bag_bytes + row_bytes) / sent_bytes < limits->max_work_ns_per_byte);
         if (ops[op].is_joined) {
+            ops[op].first_bag = call->last_op->first_bag + call->last_op->args.num_bags;
             call->last_op->joined = &ops[op];
             call->last_op = &ops[op];
         }
@@ -405,7 +406,13 @@ static void take_ops(struct bag_infer *infer, const struct bag_ops_work *work,
 {
     struct bag_plan *plan = &infer->plan;
     for (size_t i = 0; i < plan->num_ops; i++) {
-        if (plan->ops[i].kind == BAG_OP_REMOTE && !join(infer, i, work, fanout)) {
+        struct bag_op *op = &plan->ops[i];
+        if (op->kind != BAG_OP_REMOTE)
+            continue;
+        op->joined = NULL;
+        op->is_joined = false;
+        op->first_call = op->num_calls = op->first_bag = 0;
+        if (!join(infer, i, work, fanout)) {
             /* Add a call to each shard for an op, and for the ops that will be joined to it. */
             const size_t num_shards = bag_partitioner_of(infer, i).remote->num_shards;
             struct bag_fanout_call *calls = &fanout->calls[fanout->count];
@@ -413,8 +420,8 @@ static void take_ops(struct bag_infer *infer, const struct bag_ops_work *work,
             for (size_t shard = 0; shard < num_shards; shard++) {
                 calls[shard].infer = infer;
                 calls[shard].op = i;
-                calls[shard].last_op = &plan->ops[i];
-                calls[shard].feature = plan->ops[i].feature;
+                calls[shard].last_op = op;
+                calls[shard].feature = op->feature;
                 calls[shard].shard = shard;
             }
             fanout->count += num_shards;
@@ -479,6 +486,29 @@ static bool write_all(struct bag_buffers *buffers, struct bag_fanout *fanout)
     return true;
 }
 
+/* Removes the calls that ask for nothing, and tells the ops which calls they have. */
+static void number_calls(struct bag_fanout *fanout)
+{
+    struct bag_fanout_call *calls = fanout->calls;
+    size_t count = 0;
+    for (size_t i = 0; i < fanout->count; i++) {
+        if (calls[i].body)
+            calls[count++] = calls[i];
+    }
+    fanout->count = count;
+    for (size_t first = 0, end; first < count; first = end) {
+        end = first + 1;
+        while (end < count && calls[end].infer == calls[first].infer &&
+               calls[end].op == calls[first].op)
+            end++;
+        for (struct bag_op *op = &calls[first].infer->plan.ops[calls[first].op]; op;
+             op = op->joined) {
+            op->first_call = first;
+            op->num_calls = end - first;
+        }
+    }
+}
+
 bool bag_fanout_make(struct bag_infer *const *infers, size_t num_infers, struct bag_fanout *fanout,
                      struct bag_problem *problem)
 {
@@ -495,14 +525,65 @@ bool bag_fanout_make(struct bag_infer *const *infers, size_t num_infers, struct 
         return bag_budget_reject(buffers->budget, "requests to shards", infers[0]->input.body_bytes,
                                  problem);
     }
-    /* Remove the calls that ask for nothing. */
-    size_t count = 0;
-    for (size_t i = 0; i < fanout->count; i++) {
-        if (fanout->calls[i].body)
-            fanout->calls[count++] = fanout->calls[i];
-    }
-    fanout->count = count;
+    number_calls(fanout);
     return true;
+}
+
+/* ---- several inferences ---------------------------------------------------------------------- */
+
+/* Returns whether an op uses the reply to one of its calls. */
+static bool uses(const struct bag_op *op, const struct bag_fanout_call *call)
+{
+    if (op->memory->remote->part.by == BAG_PART_COLUMNS || (op->asks_default && call->asks_default))
+        return true;
+    const size_t i = bag_partitioner_find_bag(call, op->first_bag);
+    return i < call->num_bags && call->bags[i] < op->first_bag + op->args.num_bags;
+}
+
+size_t bag_fanout_count_uses(const struct bag_fanout *fanout, const struct bag_infer *infer,
+                             size_t first, size_t end)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < infer->plan.num_ops; i++) {
+        const struct bag_op *op = &infer->plan.ops[i];
+        if (op->kind != BAG_OP_REMOTE)
+            continue;
+        const size_t own_end = op->first_call + op->num_calls;
+        for (size_t call = first > op->first_call ? first : op->first_call;
+             call < end && call < own_end; call++)
+            count += uses(op, &fanout->calls[call]);
+    }
+    return count;
+}
+
+const struct bag_infer *bag_fanout_find_op(const struct bag_fanout *fanout, size_t call, size_t bag,
+                                           size_t *op)
+{
+    for (size_t i = 0; i < fanout->num_infers; i++) {
+        const struct bag_plan *plan = &fanout->infers[i]->plan;
+        for (*op = 0; *op < plan->num_ops; ++*op) {
+            const struct bag_op *one = &plan->ops[*op];
+            if (one->kind == BAG_OP_REMOTE && call - one->first_call < one->num_calls &&
+                (bag == SIZE_MAX || bag - one->first_bag < one->args.num_bags))
+                return fanout->infers[i];
+        }
+    }
+    return NULL;
+}
+
+void bag_fanout_leave(struct bag_fanout *fanout, const struct bag_infer *infer)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < fanout->num_infers; i++) {
+        if (fanout->infers[i] != infer)
+            fanout->infers[count++] = fanout->infers[i];
+    }
+    fanout->num_infers = count;
+    for (size_t i = 0; i < fanout->count; i++) {
+        struct bag_fanout_call *call = &fanout->calls[i];
+        if (call->infer == infer)
+            call->infer = bag_fanout_find_op(fanout, i, SIZE_MAX, &call->op);
+    }
 }
 
 void bag_fanout_free(struct bag_fanout *fanout)

@@ -16,7 +16,8 @@
  *   bag_fanout_make               after bag_infer_prepare: makes the calls
  *   bag_fanout_check              for each reply of status 200
  *   bag_fanout_find_client_error  for a reply of status 400
- *   bag_fanout_merge              when all calls are checked or absent
+ *   bag_fanout_merge              for each inference, when its calls are checked or absent
+ *   bag_fanout_leave              when an inference ends before the others
  *   bag_fanout_free
  *
  * bag_infer_pool pools the local ops at any time between bag_infer_prepare and the end; it skips
@@ -33,7 +34,7 @@
 /* A request to one shard, for an op and the ops that are joined to it. */
 struct bag_fanout_call {
     /* Set by bag_fanout_make. */
-    const struct bag_infer *infer; /* inference of the first joined op; borrowed */
+    const struct bag_infer *infer; /* inference of a joined op; borrowed; NULL: all have left */
     size_t op;                     /* index of that op in its plan */
     size_t feature;                /* index of its feature in the model */
     uint64_t number;               /* id of the request, which the reply must repeat */
@@ -58,13 +59,14 @@ struct bag_fanout_call {
     char *next_id, *next_offset, *next_weight; /* in `body`, while it is written */
     struct bag_op *last_op;                    /* last joined op, while ops are joined */
     size_t last_bag, next_bag;                 /* positions while bags are counted and merged */
-    const char *sums, *counts, *weight_sums;   /* in `reply`, at any alignment */
+    const char *sums, *counts, *weight_sums;   /* in `reply`, at any alignment; sums of NULL: no
+                                                  reply was checked */
     struct bag_shard_missing missing;          /* reader of the explanation in `reply` */
     size_t next_told, next_missing; /* position of the element and of the next missing one */
 };
 
 struct bag_fanout {
-    struct bag_infer **infers; /* owned list of borrowed inferences */
+    struct bag_infer **infers; /* owned list of borrowed inferences that have not left */
     size_t num_infers;
     struct bag_fanout_call *calls; /* owned; in the order of ops, then of shards */
     size_t count;                  /* 0: no shard is asked */
@@ -73,8 +75,8 @@ struct bag_fanout {
 };
 
 /* Makes the calls of planned and prepared inferences of one model, which must stay in place until
- * the fan-out is freed. If there are several, none may explain its bags. Returns false and sets
- * *problem if there is not enough memory; then nothing is to be freed. */
+ * they leave or the fan-out is freed. If there are several, none may explain its bags. Returns
+ * false and sets *problem if there is not enough memory; then nothing is to be freed. */
 bool bag_fanout_make(struct bag_infer *const *infers, size_t num_infers, struct bag_fanout *fanout,
                      struct bag_problem *problem);
 
@@ -92,8 +94,17 @@ bool bag_fanout_check(struct bag_fanout *fanout, size_t call, struct bag_problem
 bool bag_fanout_find_client_error(const struct bag_fanout *fanout, size_t call,
                                   struct bag_problem *problem);
 
-/* Writes the results of all remote ops of the inferences. All calls were checked or are absent. */
-void bag_fanout_merge(const struct bag_fanout *fanout);
+/* Counts how often an inference uses the replies to the calls from `first` to `end`, exclusive: an
+ * op has some of its ids, or perhaps its default row, in a call. */
+size_t bag_fanout_count_uses(const struct bag_fanout *fanout, const struct bag_infer *infer,
+                             size_t first, size_t end);
+
+/* Writes the results of all remote ops of an inference. All calls that it uses were checked or are
+ * absent. */
+void bag_fanout_merge(const struct bag_fanout *fanout, const struct bag_infer *infer);
+
+/* Removes an inference, which may then be freed. Calls that only it had get no inference. */
+void bag_fanout_leave(struct bag_fanout *fanout, const struct bag_infer *infer);
 
 /* Frees calls, bodies and replies. A zeroed fan-out is allowed. */
 void bag_fanout_free(struct bag_fanout *fanout);

@@ -45,11 +45,13 @@ bool bag_fanout_check(struct bag_fanout *fanout, size_t index, struct bag_proble
                               call->number, partitioner.remote->model, partitioner.remote->version,
                               form.outputs, form.num_outputs, problem))
         return false;
-    call->sums = form.outputs[0].data;
     call->counts = form.num_outputs > 1 ? form.outputs[1].data : NULL;
     call->weight_sums = form.num_outputs > 2 ? form.outputs[2].data : NULL;
-    return (partitioner.by_columns || check_counts(&partitioner, call, problem)) &&
-           (!partitioner.explains || bag_partitioner_check_explanation(call, problem));
+    if (!(partitioner.by_columns || check_counts(&partitioner, call, problem)) ||
+        (partitioner.explains && !bag_partitioner_check_explanation(call, problem)))
+        return false;
+    call->sums = form.outputs[0].data;
+    return true;
 }
 
 /* ---- errors of the client -------------------------------------------------------------------- */
@@ -80,7 +82,7 @@ bool bag_fanout_find_client_error(const struct bag_fanout *fanout, size_t index,
     const struct bag_infer *infer = call->infer;
     struct bag_partitioner partitioner = bag_partitioner_of(infer, call->op);
     const struct bag_op_keys *keys = &partitioner.op->keys;
-    size_t position = 0;
+    size_t position = 0, op;
     if (!partitioner.args->keyed || !call->reply)
         return false;
     enum bag_shard_error about = bag_shard_error_read(call->reply, call->reply_bytes, &position);
@@ -98,14 +100,15 @@ bool bag_fanout_find_client_error(const struct bag_fanout *fanout, size_t index,
     struct bag_ids sent = {call->body + call->header_bytes, call->num_ids, true};
     const int64_t key = bag_id_at(&sent, position);
     size_t at = 0;
-    /* Advance to the op that an id of the call belongs to. */
+    /* Find the op that an id of the call belongs to. If its inference has left, any one is blamed:
+     * the others do not get the message. */
     size_t bag = 0, end = (size_t)sent_ids(call, 0);
     while (end <= position && bag + 1 < call->num_bags)
         end += (size_t)sent_ids(call, ++bag);
     bag = partitioner.lists_bags ? call->bags[bag] : bag;
-    while (bag >= partitioner.first_bag + partitioner.args->num_bags &&
-           bag_partitioner_next(&partitioner))
-        ;
+    const struct bag_infer *owner = bag_fanout_find_op(fanout, index, bag, &op);
+    if (owner)
+        partitioner = bag_partitioner_of(owner, op);
     keys = &partitioner.op->keys;
     while (at < keys->sent.count && bag_id_at(&keys->sent, at) != key)
         at++;
@@ -121,16 +124,14 @@ bool bag_fanout_find_client_error(const struct bag_fanout *fanout, size_t index,
 
 /* Copies the columns of a call's rows, which are not pooled, to their ids. Ids that were not sent
  * get zeros. */
-static void merge_rows(const struct bag_partitioner *partitioner, struct bag_fanout_call *call,
-                       size_t bytes, char *to)
+static void merge_rows(const struct bag_partitioner *partitioner,
+                       const struct bag_fanout_call *call, size_t bytes, char *to)
 {
     const struct bag_pool_args *args = partitioner->args;
-    if (partitioner->first_bag == 0)
-        call->next_bag = 0;
+    size_t next = bag_partitioner_find_bag(call, partitioner->first_bag);
     for (size_t bag = 0; bag < args->num_bags; bag++, to += args->bag_stride) {
-        if (call->next_bag < call->num_bags &&
-            call->bags[call->next_bag] == partitioner->first_bag + bag)
-            memcpy(to, call->sums + call->next_bag++ * bytes, bytes);
+        if (next < call->num_bags && call->bags[next] == partitioner->first_bag + bag)
+            memcpy(to, call->sums + next++ * bytes, bytes);
         else
             memset(to, 0, bytes);
     }
@@ -138,12 +139,12 @@ static void merge_rows(const struct bag_partitioner *partitioner, struct bag_fan
 
 /* Copies the columns of all calls side by side. All calls have replies: a row without some of its
  * columns is of no use, so no shard of parts by columns may be absent. */
-static void merge_columns(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
-                          size_t num_calls, char *result)
+static void merge_columns(const struct bag_partitioner *partitioner,
+                          const struct bag_fanout_call *calls, size_t num_calls, char *result)
 {
     const struct bag_pool_args *args = partitioner->args;
     for (size_t i = 0; i < num_calls; i++) {
-        struct bag_fanout_call *call = &calls[i];
+        const struct bag_fanout_call *call = &calls[i];
         size_t begin = bag_partitioner_first_column(partitioner, call->shard) * args->element_bytes;
         size_t bytes =
             bag_partitioner_first_column(partitioner, call->shard + 1) * args->element_bytes -
@@ -161,27 +162,25 @@ static void merge_columns(const struct bag_partitioner *partitioner, struct bag_
 
 /* Joins the columns of rows that come as they are stored, which are not pooled. Ids that were not
  * sent get zeros. All calls have the same bags. */
-static void join_columns(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
-                         size_t num_calls, char *row)
+static void join_columns(const struct bag_partitioner *partitioner,
+                         const struct bag_fanout_call *calls, size_t num_calls, char *row)
 {
     const struct bag_pool_args *args = partitioner->args;
     const enum bag_row_format format = partitioner->op->row_format;
-    size_t *next = &calls[0].next_bag;
-    if (partitioner->first_bag == 0)
-        *next = 0;
+    size_t next = bag_partitioner_find_bag(&calls[0], partitioner->first_bag);
     for (size_t bag = 0; bag < args->num_bags; bag++, row += args->bag_stride) {
         memset(row, 0, args->bag_stride);
-        if (*next == calls[0].num_bags || calls[0].bags[*next] != partitioner->first_bag + bag)
+        if (next == calls[0].num_bags || calls[0].bags[next] != partitioner->first_bag + bag)
             continue;
         for (size_t i = 0; i < num_calls; i++) {
             const size_t first = bag_partitioner_first_column(partitioner, calls[i].shard);
             const size_t columns =
                 bag_partitioner_first_column(partitioner, calls[i].shard + 1) - first;
             bag_part_join_row(format, args->table.row_elements,
-                              calls[i].sums + *next * bag_encoded_row_bytes(format, columns), first,
+                              calls[i].sums + next * bag_encoded_row_bytes(format, columns), first,
                               columns, row);
         }
-        ++*next;
+        next++;
     }
 }
 
@@ -201,12 +200,12 @@ static struct bag_share share_of(const struct share_bytes *bytes,
 }
 
 /* Returns the share of the default row, which stands for bags without pooled entries. The share has
- * no entries if no call has the row. */
+ * no entries if no reply has the row. */
 static struct bag_share default_share(const struct share_bytes *bytes,
                                       const struct bag_fanout_call *calls, size_t num_calls)
 {
     for (size_t i = 0; i < num_calls; i++) {
-        if (calls[i].asks_default && !calls[i].is_absent)
+        if (calls[i].asks_default && calls[i].sums)
             return share_of(bytes, &calls[i], calls[i].num_bags);
     }
     return (struct bag_share){.count = 0};
@@ -253,8 +252,8 @@ static void merge_sums(const struct bag_partitioner *partitioner, struct bag_fan
     const struct bag_share instead = args->reduction == BAG_NONE
                                          ? nothing /* an id without a row gets zeros */
                                          : default_share(&bytes, calls, num_calls);
-    for (size_t i = 0; partitioner->first_bag == 0 && i < num_calls; i++)
-        calls[i].next_bag = 0;
+    for (size_t i = 0; i < num_calls; i++)
+        calls[i].next_bag = bag_partitioner_find_bag(&calls[i], partitioner->first_bag);
     for (size_t bag = 0; bag < args->num_bags; bag++, result += args->bag_stride) {
         size_t num_shares =
             take_shares(&bytes, calls, num_calls, partitioner->first_bag + bag, shares);
@@ -265,36 +264,21 @@ static void merge_sums(const struct bag_partitioner *partitioner, struct bag_fan
     }
 }
 
-/* Writes the results of the ops of an inference that are not joined to earlier ones, and of those
- * that are joined to them. Their calls begin at `end`. Returns the end of these calls. */
-static size_t merge_ops(const struct bag_infer *infer, const struct bag_fanout *fanout, size_t end)
+void bag_fanout_merge(const struct bag_fanout *fanout, const struct bag_infer *infer)
 {
-    struct bag_fanout_call *calls = fanout->calls;
-    for (size_t op = 0; op < infer->plan.num_ops; op++) {
-        if (infer->plan.ops[op].kind != BAG_OP_REMOTE || infer->plan.ops[op].is_joined)
+    for (size_t i = 0; i < infer->plan.num_ops; i++) {
+        const struct bag_op *op = &infer->plan.ops[i];
+        if (op->kind != BAG_OP_REMOTE)
             continue;
-        struct bag_partitioner partitioner = bag_partitioner_of(infer, op);
-        size_t first = end;
-        while (end < fanout->count && calls[end].infer == infer && calls[end].op == op)
-            end++;
-        do {
-            if (partitioner.by_columns && partitioner.op->row_format != BAG_ROWS_PLAIN)
-                join_columns(&partitioner, calls + first, end - first, partitioner.op->result);
-            else if (partitioner.by_columns)
-                merge_columns(&partitioner, calls + first, end - first, partitioner.op->result);
-            else
-                merge_sums(&partitioner, calls + first, end - first, fanout->shares,
-                           partitioner.op->result);
-            if (infer->plan.explains)
-                bag_partitioner_explain(&partitioner, calls + first, end - first);
-        } while (bag_partitioner_next(&partitioner));
+        const struct bag_partitioner partitioner = bag_partitioner_of(infer, i);
+        struct bag_fanout_call *calls = fanout->calls + op->first_call;
+        if (partitioner.by_columns && op->row_format != BAG_ROWS_PLAIN)
+            join_columns(&partitioner, calls, op->num_calls, op->result);
+        else if (partitioner.by_columns)
+            merge_columns(&partitioner, calls, op->num_calls, op->result);
+        else
+            merge_sums(&partitioner, calls, op->num_calls, fanout->shares, op->result);
+        if (infer->plan.explains)
+            bag_partitioner_explain(&partitioner, calls, op->num_calls);
     }
-    return end;
-}
-
-void bag_fanout_merge(const struct bag_fanout *fanout)
-{
-    size_t end = 0;
-    for (size_t i = 0; i < fanout->num_infers; i++)
-        end = merge_ops(fanout->infers[i], fanout, end);
 }

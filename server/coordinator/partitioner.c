@@ -13,6 +13,7 @@ struct bag_partitioner bag_partitioner_of(const struct bag_infer *infer, size_t 
     return (struct bag_partitioner){.op = &plan->ops[op],
                                     .args = &plan->ops[op].args,
                                     .remote = remote,
+                                    .first_bag = plan->ops[op].first_bag,
                                     .by_columns = by_columns,
                                     .lists_bags = !by_columns || !pools,
                                     .explains = plan->explains && plan->ops[op].args.keyed};

@@ -28,9 +28,9 @@ static inline bool bag_partitioner_next(struct bag_partitioner *partitioner)
 {
     if (!partitioner->op->joined)
         return false;
-    partitioner->first_bag += partitioner->args->num_bags;
     partitioner->op = partitioner->op->joined;
     partitioner->args = &partitioner->op->args;
+    partitioner->first_bag = partitioner->op->first_bag;
     return true;
 }
 
@@ -72,6 +72,27 @@ static inline size_t bag_partitioner_first_column(const struct bag_partitioner *
     return bag_part_begin(partitioner->args->table.row_elements, (uint32_t)shard,
                           partitioner->remote->part.of);
 }
+
+/* Returns the index in `bags` of the call's first bag from this one on; num_bags if there is none.
+ */
+static inline size_t bag_partitioner_find_bag(const struct bag_fanout_call *call, size_t bag)
+{
+    size_t first = 0, end = call->num_bags;
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (call->bags[middle] < bag)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first;
+}
+
+/* Finds the op whose bag is at this position of a call; SIZE_MAX: any op with the call. Returns its
+ * inference and sets *op to its index there. Returns NULL if no inference of the fan-out has such
+ * an op. */
+const struct bag_infer *bag_fanout_find_op(const struct bag_fanout *fanout, size_t call, size_t bag,
+                                           size_t *op);
 
 /* Records in the op what became of its entries, according to the replies to its calls
  * (fanout_explain.c). Joined ops are explained one after the other. */

@@ -20,10 +20,6 @@
 #define MAX_TOGETHER    128
 #define MAX_TOGETHER_NS UINT64_C(200000)
 
-/* Minimum timeout in us of an inference that joins others. If a timeout passes, all are sent
- * again. */
-#define MIN_JOINED_TIMEOUT_US 10000
-
 /* Maximum number of unavailable shards that a reply names. */
 #define MAX_NAMED_ABSENT 256
 
@@ -52,13 +48,12 @@ uint64_t bag_remote_infer_cost_ns(const struct bag_infer *infer)
            bag_infer_cost_ns(infer) - (is_local ? 0 : pooling_ns);
 }
 
-/* Inferences that travel together part if a shard turns out to be unavailable, so none joins others
- * while that is known. */
+/* Inferences that travel together are sent again if a shard turns out to be unavailable, so none
+ * joins others while that is known. */
 bool bag_remote_infer_may_join(const struct bag_infer *infer)
 {
     const struct bag_plan *plan = &infer->plan;
-    if (plan->explains || plan->timeout_us < MIN_JOINED_TIMEOUT_US ||
-        bag_remote_infer_cost_ns(infer) > MAX_TOGETHER_NS / 8)
+    if (plan->explains || bag_remote_infer_cost_ns(infer) > MAX_TOGETHER_NS / 8)
         return false;
     for (size_t i = 0; i < plan->num_ops; i++) {
         const struct bag_remote *remote = plan->ops[i].memory->remote;
@@ -128,12 +123,6 @@ static void wake_at(struct bag_coordinator *coordinator, uint64_t due_ns)
                    due_ns > now_ns ? (due_ns - now_ns + 999999) / 1000000 : 0, 0);
 }
 
-/* Returns whether the inference is in the coordinator's list of active ones. */
-static bool is_active(const struct bag_remote_infer *run)
-{
-    return run->state == BAG_REMOTE_INFER_RUNNING || run->state == BAG_REMOTE_INFER_REFRESHING;
-}
-
 /* Cancels the subrequests that are under way. */
 static void cancel_all(struct bag_remote_infer *run)
 {
@@ -148,73 +137,170 @@ static void queue(struct bag_remote_infer *run)
     TAILQ_INSERT_TAIL(&run->coordinator->queued, run, entry);
 }
 
-/* Adds an inference, which is in no list, to those that have ended. */
-static void add_ended(struct bag_remote_infer *run, bool failed)
+/* Passes the subrequests of an inference that leaves to the first of its followers, which leads the
+ * others from then on. */
+static void hand_over(struct bag_remote_infer *run)
 {
+    struct bag_remote_infer *heir = TAILQ_FIRST(&run->followers), *one;
+    struct bag_subrequests *from = &run->subrequests, *to = &heir->subrequests;
+    TAILQ_REMOVE(&run->followers, heir, entry);
+    TAILQ_CONCAT(&heir->followers, &run->followers, entry);
+    TAILQ_FOREACH(one, &heir->followers, entry)
+    {
+        one->leader = heir;
+    }
+    to->fanout = from->fanout;
+    to->list = from->list;
+    to->started_ns = from->started_ns;
+    to->deadline_ns = from->deadline_ns;
+    for (size_t i = 0; i < to->fanout.count; i++)
+        to->list[i].all = to;
+    memset(&from->fanout, 0, sizeof from->fanout);
+    from->list = NULL;
+    heir->state = BAG_REMOTE_INFER_RUNNING;
+    heir->is_shared = true;
+    heir->client_check_ns = run->client_check_ns;
+    TAILQ_INSERT_HEAD(&run->coordinator->active, heir, entry);
+}
+
+/* Returns the inference that has the subrequests of this one. */
+static struct bag_remote_infer *leader_of(struct bag_remote_infer *run)
+{
+    return run->state == BAG_REMOTE_INFER_FOLLOWING ? run->leader : run;
+}
+
+/* Removes an inference from those that travel together, which go on without it, or cancels the
+ * subrequests of one that is alone. It is in no list then. */
+static void leave(struct bag_remote_infer *run)
+{
+    struct bag_remote_infer *leader = leader_of(run);
+    if (leader != run) {
+        TAILQ_REMOVE(&leader->followers, run, entry);
+    } else {
+        assert(run->state == BAG_REMOTE_INFER_RUNNING || run->state == BAG_REMOTE_INFER_REFRESHING);
+        TAILQ_REMOVE(&run->coordinator->active, run, entry);
+        leader = TAILQ_FIRST(&run->followers);
+        if (!leader) {
+            cancel_all(run);
+            return;
+        }
+        hand_over(run);
+    }
+    struct bag_subrequests *all = &leader->subrequests;
+    bag_fanout_leave(&all->fanout, run->subrequests.infer);
+    for (size_t i = 0; i < all->fanout.count; i++) {
+        if (!all->fanout.calls[i].infer)
+            bag_subrequest_cancel(&all->list[i]);
+    }
+}
+
+/* Ends an inference. Its `done` is called when no event is left. */
+static void end(struct bag_remote_infer *run, bool failed)
+{
+    leave(run);
     run->state = BAG_REMOTE_INFER_ENDED;
     run->failed = failed;
     TAILQ_INSERT_TAIL(&run->coordinator->ended, run, entry);
 }
 
-/* Ends an active inference, and successfully those that follow it. Their `done` is called when no
- * event is left. */
-static void end(struct bag_remote_infer *run, bool failed)
+/* Writes the results of an inference whose subrequests have ended well. Names each shard that one
+ * of them went without, once. */
+static void merge(struct bag_remote_infer *run)
 {
-    assert(is_active(run) && (!failed || TAILQ_EMPTY(&run->followers)));
-    TAILQ_REMOVE(&run->coordinator->active, run, entry);
-    add_ended(run, failed);
-    cancel_all(run);
-    if (!TAILQ_EMPTY(&run->followers)) {
-        bag_fanout_merge(&run->subrequests.fanout);
-        run->is_merged = true;
+    const struct bag_subrequests *all = &leader_of(run)->subrequests;
+    const char *addresses[MAX_NAMED_ABSENT];
+    size_t count = 0;
+    for (size_t i = 0; i < all->fanout.count && count < MAX_NAMED_ABSENT; i++) {
+        const struct bag_subrequest *subrequest = &all->list[i];
+        const char *address = subrequest->member->host->address.text;
+        bool is_named = subrequest->state != BAG_SUBREQUEST_ABSENT ||
+                        !bag_fanout_count_uses(&all->fanout, run->subrequests.infer, i, i + 1);
+        for (size_t j = 0; !is_named && j < count; j++)
+            is_named = addresses[j] == address;
+        if (!is_named)
+            addresses[count++] = address;
     }
-    for (struct bag_remote_infer *one; (one = TAILQ_FIRST(&run->followers));) {
-        TAILQ_REMOVE(&run->followers, one, entry);
-        one->is_merged = true;
-        add_ended(one, false);
-    }
+    if (count)
+        bag_infer_add_absent(run->subrequests.infer, addresses, count);
+    bag_fanout_merge(&all->fanout, run->subrequests.infer);
+    run->is_merged = true;
 }
 
-/* Has a RUNNING inference and those that follow it start again, each by itself. */
-static void part(struct bag_remote_infer *run)
+/* Calls a function for each inference that follows the leader, and then for the leader. The
+ * function may end each of them. Returns the leader of those that are left; NULL: none is. */
+typedef void member_fn(struct bag_remote_infer *run, const struct bag_subrequest *subrequest);
+static struct bag_remote_infer *each_member(struct bag_remote_infer *leader, member_fn *function,
+                                            const struct bag_subrequest *subrequest)
 {
-    assert(run->state == BAG_REMOTE_INFER_RUNNING);
-    TAILQ_REMOVE(&run->coordinator->active, run, entry);
-    cancel_all(run);
+    struct bag_remote_infer *run = TAILQ_FIRST(&leader->followers), *next;
+    for (; run; run = next) {
+        next = TAILQ_NEXT(run, entry);
+        function(run, subrequest);
+    }
+    run = TAILQ_FIRST(&leader->followers);
+    function(leader, subrequest);
+    return leader->state == BAG_REMOTE_INFER_RUNNING ? leader : run;
+}
+
+/* Has an inference start again by itself. */
+static void restart(struct bag_remote_infer *run, const struct bag_subrequest *subrequest)
+{
+    (void)subrequest;
+    leave(run);
     bag_subrequests_free(&run->subrequests);
     run->joins = false;
     queue(run);
-    for (struct bag_remote_infer *one; (one = TAILQ_FIRST(&run->followers));) {
-        TAILQ_REMOVE(&run->followers, one, entry);
-        one->joins = false;
-        queue(one);
+}
+
+/* Handles the end of a subrequest for an inference that travels with others. If it needs the reply
+ * and that has not come, it is started again by itself. If the time is over it ends, because
+ * nothing can be sent again. */
+static void settle(struct bag_remote_infer *run, const struct bag_subrequest *subrequest)
+{
+    const struct bag_subrequests *all = &leader_of(run)->subrequests;
+    const size_t call = (size_t)(subrequest->call - all->fanout.calls);
+    const size_t uses = bag_fanout_count_uses(&all->fanout, run->subrequests.infer, call, call + 1);
+    const bool is_late = subrequest->outcome == BAG_SHARD_TIMEOUT;
+    if (uses == 0)
+        return;
+    if (subrequest->state == BAG_SUBREQUEST_ANSWERED ||
+        (subrequest->state == BAG_SUBREQUEST_ABSENT && is_late)) {
+        run->num_pending -= uses;
+        if (run->num_pending > 0)
+            return;
+        merge(run);
+        end(run, false);
+    } else if (is_late) {
+        run->subrequests.problem = all->problem;
+        end(run, true);
+    } else {
+        restart(run, subrequest);
     }
 }
 
 /* Handles a subrequest that has ended by itself. The last one ends the inference, and so does one
  * that has FAILED. After a mismatch the inference waits for a newer model instead, unless the
- * caller does not want that. Inferences that travel together part unless all is ANSWERED. */
-static void on_subrequest_ended(struct bag_remote_infer *run,
-                                const struct bag_subrequest *subrequest)
+ * caller does not want that. Returns the RUNNING inference that has the subrequests now; NULL:
+ * there is none. */
+static struct bag_remote_infer *on_subrequest_ended(struct bag_remote_infer *run,
+                                                    const struct bag_subrequest *subrequest)
 {
     assert(run->state == BAG_REMOTE_INFER_RUNNING);
-    if (subrequest->state != BAG_SUBREQUEST_ANSWERED && !TAILQ_EMPTY(&run->followers)) {
-        part(run);
-        return;
-    }
+    if (run->is_shared)
+        return each_member(run, settle, subrequest);
     if (subrequest->state != BAG_SUBREQUEST_FAILED) {
         assert(subrequest->state == BAG_SUBREQUEST_ANSWERED ||
                subrequest->state == BAG_SUBREQUEST_ABSENT);
-        if (--run->num_pending == 0)
-            end(run, false);
-        return;
+        if (--run->num_pending > 0)
+            return run;
+        end(run, false);
+        return NULL;
     }
     run->is_mismatch = subrequest->outcome == BAG_SHARD_MISMATCH;
     if (run->is_mismatch && run->has_newer_model) {
         /* Wait for what the shards have now, for a limited time within the deadline. */
         struct bag_subrequests *all = &run->subrequests;
         uint64_t now_ns = run->coordinator->upstreams.clock_ns();
-        assert(run->state == BAG_REMOTE_INFER_RUNNING);
         run->state = BAG_REMOTE_INFER_REFRESHING;
         run->refresh_check_ns = now_ns + REFRESH_CHECK_NS;
         if (now_ns + REFRESH_NS < all->deadline_ns)
@@ -224,6 +310,7 @@ static void on_subrequest_ended(struct bag_remote_infer *run,
     } else {
         end(run, true);
     }
+    return NULL;
 }
 
 /* ---- the deadline, hedges and checks --------------------------------------------------------- */
@@ -253,30 +340,58 @@ static bool lacks_versions(const struct bag_remote_infer *run)
     return found;
 }
 
-/* Returns whether a client has left, of an inference or of one that follows it. */
-static bool has_leaver(struct bag_remote_infer *run)
+/* Ends an inference whose client has left. */
+static void check_client(struct bag_remote_infer *run, const struct bag_subrequest *subrequest)
 {
-    struct bag_remote_infer *one;
-    bool found = !run->is_connected(run);
-    TAILQ_FOREACH(one, &run->followers, entry)
-    {
-        found = found || !one->is_connected(one);
+    (void)subrequest;
+    if (run->is_connected(run))
+        return;
+    bag_problem_set(&run->subrequests.problem, BAG_ERROR_CANCELLED,
+                    "the client has closed the connection");
+    end(run, true);
+}
+
+/* Checks the deadline, the clients and the hedges of a RUNNING inference. */
+static void check_running(struct bag_remote_infer *run, uint64_t now_ns)
+{
+    const bool is_late = now_ns >= run->subrequests.deadline_ns;
+    if (!is_late && now_ns >= run->client_check_ns) {
+        run->client_check_ns = now_ns + CLIENT_CHECK_NS;
+        run = each_member(run, check_client, NULL);
     }
-    return found;
+    for (size_t i = 0; run && i < run->subrequests.fanout.count; i++) {
+        struct bag_subrequest *subrequest = &run->subrequests.list[i];
+        if (is_late && bag_subrequest_is_pending(subrequest)) {
+            bag_subrequest_expire(subrequest);
+            run = on_subrequest_ended(run, subrequest);
+        } else if (!is_late && bag_subrequest_hedge_ns(subrequest) <= now_ns) {
+            bag_subrequest_hedge(subrequest);
+        }
+    }
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-/* Has queued inferences follow one that is started, if they fit. */
+/* Returns whether two inferences may travel together. Those with other timeouts do not: one would
+ * wait longer than it may, or the shards would give up what the other still waits for. */
+static bool are_alike(const struct bag_remote_infer *run, const struct bag_remote_infer *other)
+{
+    const struct bag_subrequests *mine = &run->subrequests, *others = &other->subrequests;
+    return run->joins && other->joins && mine->infer->input.model == others->infer->input.model &&
+           mine->timeout_us == others->timeout_us &&
+           mine->has_client_deadline == others->has_client_deadline;
+}
+
+/* Has queued inferences follow one that is started, if they fit. They have the latest deadline,
+ * which differs by the time of an iteration. */
 static void take_followers(struct bag_remote_infer *run)
 {
     struct bag_coordinator *coordinator = run->coordinator;
-    const struct bag_infer *infer = run->subrequests.infer;
-    uint64_t cost_ns = bag_remote_infer_cost_ns(infer);
+    uint64_t cost_ns = bag_remote_infer_cost_ns(run->subrequests.infer);
     size_t count = 1;
     for (struct bag_remote_infer *one = TAILQ_FIRST(&coordinator->queued), *next; one; one = next) {
         next = TAILQ_NEXT(one, entry);
-        if (!one->joins || one->subrequests.infer->input.model != infer->input.model)
+        if (!are_alike(run, one))
             continue;
         cost_ns += bag_remote_infer_cost_ns(one->subrequests.infer);
         if (++count > MAX_TOGETHER || cost_ns > MAX_TOGETHER_NS)
@@ -285,37 +400,56 @@ static void take_followers(struct bag_remote_infer *run)
         TAILQ_INSERT_TAIL(&run->followers, one, entry);
         one->state = BAG_REMOTE_INFER_FOLLOWING;
         one->leader = run;
-        if (one->deadline_ns < run->subrequests.deadline_ns)
+        if (one->deadline_ns > run->subrequests.deadline_ns)
             run->subrequests.deadline_ns = one->deadline_ns;
     }
+}
+
+/* Counts the replies that an inference waits for. Ends it if that is none. */
+static void count_pending(struct bag_remote_infer *run, const struct bag_subrequest *subrequest)
+{
+    const struct bag_fanout *fanout = &leader_of(run)->subrequests.fanout;
+    (void)subrequest;
+    run->num_pending = bag_fanout_count_uses(fanout, run->subrequests.infer, 0, fanout->count);
+    if (run->num_pending > 0)
+        return;
+    merge(run);
+    end(run, false);
 }
 
 /* Starts the subrequests of an inference, which is in no list. */
 static void start(struct bag_remote_infer *run)
 {
+    struct bag_coordinator *coordinator = run->coordinator;
     struct bag_subrequests *all = &run->subrequests;
     run->state = BAG_REMOTE_INFER_RUNNING;
-    TAILQ_INSERT_HEAD(&run->coordinator->active, run, entry);
-    all->started_ns = run->coordinator->upstreams.clock_ns();
+    TAILQ_INSERT_HEAD(&coordinator->active, run, entry);
+    all->started_ns = coordinator->upstreams.clock_ns();
     all->deadline_ns = run->deadline_ns;
     if (run->joins)
         take_followers(run);
+    run->is_shared = !TAILQ_EMPTY(&run->followers);
     if (!all->list && !make_subrequests(run)) {
-        if (TAILQ_EMPTY(&run->followers))
-            end(run, true);
+        if (run->is_shared)
+            each_member(run, restart, NULL);
         else
-            part(run);
+            end(run, true);
         return;
     }
     run->num_pending = all->fanout.count;
-    if (run->num_pending == 0)
+    if (run->is_shared) {
+        run = each_member(run, count_pending, NULL);
+    } else if (run->num_pending == 0) {
         end(run, false);
-    for (size_t i = 0; i < all->fanout.count && run->state == BAG_REMOTE_INFER_RUNNING; i++) {
-        if (bag_subrequest_start(&all->list[i]))
-            on_subrequest_ended(run, &all->list[i]);
+        return;
     }
-    if (is_active(run))
-        wake_at(run->coordinator, due_of(run));
+    for (size_t i = 0; run && i < run->subrequests.fanout.count; i++) {
+        struct bag_subrequest *subrequest = &run->subrequests.list[i];
+        if (subrequest->state == BAG_SUBREQUEST_UNSTARTED && bag_subrequest_start(subrequest))
+            run = on_subrequest_ended(run, subrequest);
+    }
+    if (run)
+        wake_at(coordinator, due_of(run));
 }
 
 /* Starts the inference that is queued for the longest time. Returns false if none is queued. */
@@ -403,32 +537,7 @@ void bag_coordinator_check(struct bag_coordinator *coordinator)
                 lacks_versions(run))
                 end(run, true);
         } else {
-            /* Check the deadline, the client and the hedges of a RUNNING inference. */
-            struct bag_subrequests *all = &run->subrequests;
-            const bool is_late = now_ns >= all->deadline_ns;
-            const bool is_client_due = now_ns >= run->client_check_ns;
-            if (!TAILQ_EMPTY(&run->followers) && (is_late || (is_client_due && has_leaver(run)))) {
-                part(run);
-                continue;
-            }
-            if (!is_late && is_client_due) {
-                run->client_check_ns = now_ns + CLIENT_CHECK_NS;
-                if (!run->is_connected(run)) {
-                    bag_problem_set(&all->problem, BAG_ERROR_CANCELLED,
-                                    "the client has closed the connection");
-                    end(run, true);
-                }
-            }
-            for (size_t i = 0; i < all->fanout.count && run->state == BAG_REMOTE_INFER_RUNNING;
-                 i++) {
-                struct bag_subrequest *subrequest = &all->list[i];
-                if (is_late && bag_subrequest_is_pending(subrequest)) {
-                    bag_subrequest_expire(subrequest);
-                    on_subrequest_ended(run, subrequest);
-                } else if (!is_late && bag_subrequest_hedge_ns(subrequest) <= now_ns) {
-                    bag_subrequest_hedge(subrequest);
-                }
-            }
+            check_running(run, now_ns);
         }
     }
     handle_events(coordinator);
@@ -453,8 +562,7 @@ void bag_remote_infer_begin(struct bag_remote_infer *run, struct bag_coordinator
     all->upstreams = &coordinator->upstreams;
     all->has_client_deadline = timeout_us < timeout_ns / 1000;
     run->deadline_ns = now_ns + (all->has_client_deadline ? timeout_us * 1000 : timeout_ns);
-    all->timeout_ms =
-        all->has_client_deadline ? all->infer->plan.timeout_us / 1000 : timeout_ns / 1000000;
+    all->timeout_us = all->has_client_deadline ? all->infer->plan.timeout_us : timeout_ns / 1000;
     run->client_check_ns = now_ns + PATIENCE_NS + CLIENT_CHECK_NS;
     queue(run);
 }
@@ -462,22 +570,8 @@ void bag_remote_infer_begin(struct bag_remote_infer *run, struct bag_coordinator
 void bag_remote_infer_finish(struct bag_remote_infer *run)
 {
     assert(run->state == BAG_REMOTE_INFER_ENDED && !run->failed);
-    /* Name each shard that some subrequest went without, once. */
-    const char *addresses[MAX_NAMED_ABSENT];
-    size_t count = 0;
-    for (size_t i = 0; i < run->subrequests.fanout.count && count < MAX_NAMED_ABSENT; i++) {
-        const struct bag_subrequest *subrequest = &run->subrequests.list[i];
-        const char *address = subrequest->member->host->address.text;
-        bool is_named = subrequest->state != BAG_SUBREQUEST_ABSENT;
-        for (size_t j = 0; !is_named && j < count; j++)
-            is_named = addresses[j] == address;
-        if (!is_named)
-            addresses[count++] = address;
-    }
-    if (count)
-        bag_infer_add_absent(run->subrequests.infer, addresses, count);
     if (!run->is_merged)
-        bag_fanout_merge(&run->subrequests.fanout);
+        merge(run);
     bag_infer_finish(run->subrequests.infer);
 }
 
@@ -485,15 +579,12 @@ void bag_remote_infer_free(struct bag_remote_infer *run)
 {
     struct bag_coordinator *coordinator = run->coordinator;
     if (coordinator) {
-        if (run->state == BAG_REMOTE_INFER_FOLLOWING)
-            part(run->leader);
-        else if (is_active(run) && !TAILQ_EMPTY(&run->followers))
-            part(run);
-        if (is_active(run))
-            end(run, true);
-        TAILQ_REMOVE(run->state == BAG_REMOTE_INFER_QUEUED ? &coordinator->queued
-                                                           : &coordinator->ended,
-                     run, entry);
+        if (run->state == BAG_REMOTE_INFER_QUEUED)
+            TAILQ_REMOVE(&coordinator->queued, run, entry);
+        else if (run->state == BAG_REMOTE_INFER_ENDED)
+            TAILQ_REMOVE(&coordinator->ended, run, entry);
+        else
+            leave(run);
         run->coordinator = NULL;
         handle_events_of_call(coordinator);
     }

@@ -22,14 +22,15 @@
  *
  * Small inferences travel together, because a small request costs more than the rows that it asks
  * for. Inferences that begin in one iteration of the loop are started at its end, and those of one
- * model as one. The first is RUNNING: its subrequests ask for the ids of all. The others are
- * FOLLOWING it. No inference waits for others to come. A busy loop has long iterations, in which
- * many begin.
+ * model and timeout as one. The first is RUNNING: its subrequests ask for the ids of all. The
+ * others are FOLLOWING it. No inference waits for others to come. A busy loop has long iterations,
+ * in which many begin.
  *
- * Inferences that travel together part if a subrequest is not answered well: each is QUEUED again
- * and sent by itself. A wrong id, a deadline or a client that has left therefore ends only one of
- * them, with the message that it would get alone. The failures that follow are those of inferences
- * that are sent by themselves.
+ * Each of them ends as if it were alone. It ends when the subrequests that ask for its own ids have
+ * ended, and waits for no other shard. If it is the RUNNING one, or if its client leaves, the
+ * others go on: the first of them has the subrequests from then on. If a subrequest is not answered
+ * well, those that have ids in it are QUEUED again, each by itself, so that a wrong id ends only
+ * one of them, with the message that it gets alone. If the deadline passes, they fail.
  *
  * If a shard has another part or version than this server knows, the inference is REFRESHING for a
  * while, if the caller has set has_newer_model. The threads of server/shards query the shards
@@ -122,9 +123,10 @@ struct bag_remote_infer {
     struct bag_remote_infer *leader;        /* FOLLOWING: the RUNNING inference */
     struct bag_remote_infer_list followers; /* FOLLOWING this one */
     bool joins;                             /* may travel with others */
+    bool is_shared;                         /* RUNNING: others travel or have travelled with it */
     bool is_merged;                         /* the results are complete */
-    uint64_t deadline_ns;                   /* own deadline; followers may have an earlier one */
-    size_t num_pending;                     /* subrequests that have not ended */
+    uint64_t deadline_ns;                   /* own deadline, if it is sent by itself */
+    size_t num_pending;                     /* replies that it waits for; see settle() */
     uint64_t client_check_ns;               /* next call of is_connected */
     uint64_t refresh_check_ns;              /* REFRESHING: next call of has_newer_model */
 };
@@ -135,8 +137,8 @@ struct bag_remote_infer {
 bool bag_remote_infer_make(struct bag_remote_infer *run, struct bag_infer *infer,
                            struct bag_buffers *buffers, bool joins, struct bag_problem *problem);
 
-/* Returns whether a planned inference may join others. It must be small, must not explain its bags
- * and must not have a short timeout. No shard of its tables may be known to be unavailable. */
+/* Returns whether a planned inference may join others. It must be small and must not explain its
+ * bags. No shard of its tables may be known to be unavailable. */
 bool bag_remote_infer_may_join(const struct bag_infer *infer);
 
 /* Returns the estimated CPU time of bag_remote_infer_make and bag_remote_infer_finish. */

@@ -170,6 +170,8 @@ void bag_subrequest_cancel(struct bag_subrequest *subrequest)
 {
     if (bag_subrequest_is_pending(subrequest))
         end(subrequest, BAG_SUBREQUEST_CANCELLED);
+    else if (subrequest->state == BAG_SUBREQUEST_UNSTARTED)
+        subrequest->state = BAG_SUBREQUEST_CANCELLED;
 }
 
 /* Returns whether an attempt is under way. */
@@ -244,7 +246,7 @@ static bool fail(struct bag_subrequest *subrequest, enum bag_shard_outcome outco
 bool bag_subrequest_expire(struct bag_subrequest *subrequest)
 {
     return fail(subrequest, BAG_SHARD_TIMEOUT, "has not answered within %llu ms (%s)",
-                (unsigned long long)subrequest->all->timeout_ms,
+                (unsigned long long)(subrequest->all->timeout_us / 1000),
                 subrequest->all->has_client_deadline ? "the request's timeout"
                                                      : "shard_timeout_ms");
 }

@@ -12,7 +12,7 @@
  *     bag_subrequest_hedge          PENDING -> HEDGED
  *     bag_subrequest_on_event       PENDING or HEDGED -> the same, ANSWERED, ABSENT or FAILED
  *     bag_subrequest_expire         PENDING or HEDGED -> ABSENT or FAILED
- *     bag_subrequest_cancel         PENDING or HEDGED -> CANCELLED
+ *     bag_subrequest_cancel         UNSTARTED, PENDING or HEDGED -> CANCELLED
  *
  * The first good reply ends the subrequest, and so does the failure of the last attempt, which may
  * be one that waits for a connection. Three replies or events end it at once, because the other
@@ -72,7 +72,7 @@ struct bag_subrequests {
     struct bag_subrequest *list; /* owned; one for each call of the fan-out */
     struct bag_upstreams *upstreams;
     uint64_t started_ns, deadline_ns;
-    uint64_t timeout_ms;        /* timeout for messages: the request's own, or shard_timeout_ms */
+    uint64_t timeout_us;        /* the request's own timeout, or shard_timeout_ms */
     bool has_client_deadline;   /* deadline_ns is the request's own timeout, not shard_timeout_ms */
     struct bag_problem problem; /* why one of them FAILED */
 

@@ -70,11 +70,13 @@ struct bag_op {
     /* Mapped ops: number of leading entries whose rows were prefetched. */
     size_t num_prefetched;
 
-    /* Remote ops: */
-    bool is_joined; /* sent in one subrequest with an earlier op; set by server/coordinator */
-    struct bag_op
-        *joined; /* next op of the same subrequest; NULL: none; set by server/coordinator */
-    struct bag_op_keys keys; /* used if the table is keyed */
+    /* Remote ops; the first six are set by server/coordinator: */
+    bool is_joined;               /* sent in one subrequest with an earlier op */
+    struct bag_op *joined;        /* next op of the same subrequest; NULL: none */
+    size_t first_call, num_calls; /* subrequests of the op, one for each shard that is asked */
+    size_t first_bag;             /* position of the op's bags in these subrequests */
+    bool asks_default;            /* some of its bags may get the default row of a shard */
+    struct bag_op_keys keys;      /* used if the table is keyed */
     int64_t *rows;     /* outcome of each entry in the format of bag_keys_resolve; set if the reply
                           explains */
     uint8_t *replaced; /* mark for each entry that was replaced; set if the reply explains */

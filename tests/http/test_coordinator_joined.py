@@ -4,6 +4,7 @@ whatever becomes of them."""
 import contextlib
 import pathlib
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def random_request(rng, ids):
     reduction = rng.choice(["sum", "mean", "max"])
     if reduction == "sum" and rng.integers(2):
         inputs.append(Tensor("per_sample_weights", rng.integers(-4, 5, len(chosen)).astype(rng.choice([np.float32, np.float64]))))
-    more = {"timeout": int(rng.integers(5_000_000, 9_000_000))} if rng.integers(3) == 0 else {}
+    more = {"timeout": int(rng.choice([4_000_000, 9_000_000]))} if rng.integers(3) == 0 else {}
     return request_of(inputs, bool(rng.integers(2)), reduction=str(reduction), **more)
 
 
@@ -39,7 +40,7 @@ def ask_alone(client, request):
     return client.reply()
 
 
-def ask_together(server, clients, requests):
+def send_together(server, clients, requests):
     """The server sleeps until all requests have arrived."""
     server.send(signal.SIGSTOP)
     state = pathlib.Path(f"/proc/{server.process.pid}/stat")
@@ -47,6 +48,10 @@ def ask_together(server, clients, requests):
     for client, request in zip(clients, requests):
         client.send(request)
     server.send(signal.SIGCONT)
+
+
+def ask_together(server, clients, requests):
+    send_together(server, clients, requests)
     return [client.reply() for client in clients]
 
 
@@ -108,3 +113,25 @@ def test_a_connection_that_ends(directory, tables):
                 expect_equal(reply.expect().embeddings().tobytes(), values[number].tobytes(), number)
             return len(cut) > 3
         wait_until(has_cut, "no requests are sent together")
+
+
+def test_a_shard_that_is_late(directory, tables):
+    """Requests wait for the shards of their own ids, whatever those wait for that they are sent with."""
+    values = np.load(tables["rows"]["path"])
+    may_answer = threading.Event()
+
+    def hold(connection, answer):
+        return may_answer.wait() and connection.sendall(answer) is None
+
+    with parts_of(directory, tables["rows"], "rows", 2) as [server, late], Between(late) as between, \
+            front_of(directory, [server.url, between.url], options=("--loops", 1, "--shard-timeout-ms", 60_000)) as front, \
+            contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Raw(front)) for _ in range(CLIENTS)]
+        ids = [[number] if number % 2 else [number, ROWS - 1 - number] for number in range(CLIENTS)]
+        between.spoil = hold
+        send_together(front, clients, [request_of([Tensor("indices", np.array([one]).T)], True) for one in ids])
+        for number in range(1, CLIENTS, 2):
+            expect_equal(clients[number].reply().expect().embeddings().tobytes(), values[ids[number]].tobytes(), number)
+        may_answer.set()
+        for number in range(0, CLIENTS, 2):
+            expect_equal(clients[number].reply().expect().embeddings().tobytes(), values[ids[number]].tobytes(), number)

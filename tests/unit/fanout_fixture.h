@@ -55,29 +55,35 @@ static char *answer(const struct bag_model *model, const char *body, size_t byte
     return reply;
 }
 
-/* Answers every call. Returns false and sets *problem if an answer shows a fault of the client. */
+/* Answers a call. Returns false and sets *problem if the answer shows a fault of the client. */
+static bool ask_shard(struct bag_fanout *fanout, size_t i, struct bag_problem *problem)
+{
+    struct bag_fanout_call *call = &fanout->calls[i];
+    call->reply = answer(&world.parts[call->shard].model, call->body, call->body_bytes,
+                         call->header_bytes, &call->reply_bytes, &call->reply_header_bytes);
+    if (call->reply_header_bytes == SIZE_MAX) {
+        char *error = BAG_JSON_DOCUMENT(BAG_KEY("error", (const char *)call->reply));
+        bag_buffers_put(call->reply);
+        call->reply_bytes = strlen(error);
+        call->reply = bag_buffers_get(&world.buffers, call->reply_bytes);
+        memcpy(call->reply, error, call->reply_bytes);
+        if (!bag_fanout_find_client_error(fanout, i, problem))
+            fail_msg("shard %zu rejects: %s", call->shard, error);
+        free(error);
+        return false;
+    }
+    assert_in_range(call->reply_bytes, 1, call->max_reply_bytes);
+    if (!bag_fanout_check(fanout, i, problem))
+        fail_msg("shard %zu: %s", call->shard, problem->text);
+    return true;
+}
+
 static bool ask_shards(struct bag_fanout *fanout, struct bag_problem *problem)
 {
-    for (size_t i = 0; i < fanout->count; i++) {
-        struct bag_fanout_call *call = &fanout->calls[i];
-        call->reply = answer(&world.parts[call->shard].model, call->body, call->body_bytes,
-                             call->header_bytes, &call->reply_bytes, &call->reply_header_bytes);
-        if (call->reply_header_bytes == SIZE_MAX) {
-            char *error = BAG_JSON_DOCUMENT(BAG_KEY("error", (const char *)call->reply));
-            bag_buffers_put(call->reply);
-            call->reply_bytes = strlen(error);
-            call->reply = bag_buffers_get(&world.buffers, call->reply_bytes);
-            memcpy(call->reply, error, call->reply_bytes);
-            if (!bag_fanout_find_client_error(fanout, i, problem))
-                fail_msg("shard %zu rejects: %s", call->shard, error);
-            free(error);
-            return false;
-        }
-        assert_in_range(call->reply_bytes, 1, call->max_reply_bytes);
-        if (!bag_fanout_check(fanout, i, problem))
-            fail_msg("shard %zu: %s", call->shard, problem->text);
-    }
-    return true;
+    bool ok = true;
+    for (size_t i = 0; ok && i < fanout->count; i++)
+        ok = ask_shard(fanout, i, problem);
+    return ok;
 }
 
 static char *ask_front(const struct bag_model *model, const char *body, size_t bytes,
@@ -95,7 +101,7 @@ static char *ask_front(const struct bag_model *model, const char *body, size_t b
         ok = ask_shards(&fanout, &problem);
         bag_infer_pool(&infer, bag_split_all(infer.plan.num_ops));
         if (ok)
-            bag_fanout_merge(&fanout);
+            bag_fanout_merge(&fanout, &infer);
         bag_fanout_free(&fanout);
         bag_infer_finish(&infer);
     }

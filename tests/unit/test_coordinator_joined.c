@@ -32,38 +32,25 @@ static void expect_bags(const struct request *request, size_t count)
     assert_non_null(memmem(request->body, request->json_bytes, text, strlen(text)));
 }
 
-/* The first shard answers one request for each of these rows, in this order. */
-static void serve_each(struct asked *asked, size_t count)
-{
-    struct request requests[4];
-    for (size_t i = 0; i < count; i++) {
-        requests[i] = accept_request(0);
-        expect_bags(&requests[i], 1);
-    }
-    for (size_t i = 0; i < count; i++)
-        close(reply_with(&requests[i], "Connection: close\r\n"));
-    for (size_t i = 0; i < count; i++)
-        expect_row(&asked[i], IDS[2 * i + 2]);
-}
-
 /* ---- together -------------------------------------------------------------------------------- */
 
+/* Each ends with the last reply that it needs. */
 TEST(sends_what_begins_in_one_iteration_as_one)
 {
     struct asked asked[3], later;
-    begin_joining(&asked[0], &IDS[0], 4, UINT64_MAX);
+    begin_joining(&asked[0], &IDS[0], 1, UINT64_MAX);
     begin_joining(&asked[1], &IDS[1], 1, UINT64_MAX);
     begin_joining(&asked[2], &IDS[4], 4, UINT64_MAX);
     struct request request = accept_request(0), second = accept_request(1);
-    expect_bags(&request, 4);
-    expect_bags(&second, 5);
+    expect_bags(&request, 3);
+    expect_bags(&second, 3);
     begin_joining(&later, &IDS[0], 1, UINT64_MAX); /* waits for none of them */
     serve_row(&later, IDS[0]);
-    close(reply_with(&second, "Connection: close\r\n"));
-    assert_false(asked[1].is_done);
     close(reply_with(&request, "Connection: close\r\n"));
+    expect_rows(&asked[0], &IDS[0], 1); /* the others go on without the first */
+    assert_false(asked[1].is_done || asked[2].is_done);
+    close(reply_with(&second, "Connection: close\r\n"));
     expect_rows(&asked[1], &IDS[1], 1);
-    expect_rows(&asked[0], &IDS[0], 4);
     expect_rows(&asked[2], &IDS[4], 4);
     assert_int_equal(outcomes(0, BAG_SHARD_OK), 2);
     assert_int_equal(outcomes(1, BAG_SHARD_OK), 1);
@@ -103,7 +90,37 @@ TEST(joins_none_of_another_model)
     expect_row(&other, IDS[4]);
 }
 
-TEST(joins_nothing_large_or_hurried)
+/* A timeout of shard_timeout_ms or more is as good as none. */
+TEST(joins_none_of_another_timeout)
+{
+    struct asked asked[5];
+    begin_joining(&asked[0], &IDS[0], 1, UINT64_MAX);
+    begin_joining(&asked[1], &IDS[2], 1, 200000);
+    begin_joining(&asked[2], &IDS[4], 1, 200000);
+    begin_joining(&asked[3], &IDS[6], 1, 200001);
+    begin_joining(&asked[4], &IDS[2], 1, 1000000);
+    struct request requests[3];
+    static const char *const timeouts[] = {":1000000}", ":200000}", ":200001}"};
+    for (size_t i = 0; i < 3; i++) {
+        requests[i] = accept_request(0);
+        expect_bags(&requests[i], i < 2 ? 2 : 1);
+        assert_non_null(
+            memmem(requests[i].body, requests[i].json_bytes, timeouts[i], strlen(timeouts[i])));
+    }
+    advance_ms(200);
+    for (size_t i = 1; i < 3; i++)
+        expect_failure(&asked[i], BAG_ERROR_SHARD_TIMEOUT,
+                       "0 has not answered within 200 ms (the request's timeout)");
+    expect_cancelled(&requests[1]);
+    expect_no_connection(0);
+    for (size_t i = 0; i < 3; i += 2)
+        close(reply_with(&requests[i], "Connection: close\r\n"));
+    expect_row(&asked[0], IDS[0]);
+    expect_row(&asked[3], IDS[6]);
+    expect_row(&asked[4], IDS[2]);
+}
+
+TEST(joins_nothing_large)
 {
     enum { MANY = 40000 };
     struct asked asked;
@@ -116,9 +133,6 @@ TEST(joins_nothing_large_or_hurried)
     free(ids);
     make_one(&asked, IDS, 2, false);
     assert_true(bag_remote_infer_may_join(&asked.infer));
-    asked.infer.plan.timeout_us = 9999;
-    assert_false(bag_remote_infer_may_join(&asked.infer));
-    asked.infer.plan.timeout_us = UINT64_MAX;
     atomic_store(&member(1)->host->is_unavailable, true);
     assert_false(bag_remote_infer_may_join(&asked.infer));
     bag_infer_drop(&asked.infer);
@@ -161,21 +175,53 @@ TEST(sends_each_again_by_itself)
         expect_bags(&request, 3);
         int fd = request.fd;
         bad[i](&request);
-        if (i < 2) { /* the kept connection is the first one's */
+        if (i < 2) { /* the first one that is sent again has the kept connection */
             request = read_request(0, fd);
             expect_bags(&request, 1);
             close(reply_with(&request, "Connection: close\r\n"));
-            expect_row(&asked[0], IDS[2]);
             struct request others[2] = {accept_request(0), accept_request(0)};
             for (size_t j = 0; j < 2; j++)
                 close(reply_with(&others[j], "Connection: close\r\n"));
-            for (size_t j = 0; j < 2; j++)
-                expect_row(&asked[j + 1], IDS[2 * j + 4]);
         } else {
             if (bad[i] != drop_request)
                 expect_closed(fd);
-            serve_each(asked, 3);
+            for (size_t j = 0; j < 3; j++) {
+                request = accept_request(0);
+                expect_bags(&request, 1);
+                close(reply_with(&request, "Connection: close\r\n"));
+            }
         }
+        for (size_t j = 0; j < 3; j++)
+            expect_row(&asked[j], IDS[2 * j + 2]);
+    }
+}
+
+/* An inference without ids in a request that fails goes on, whichever of them began first. */
+TEST(sends_only_those_again_that_failed)
+{
+    for (size_t unhurt = 0; unhurt < 3; unhurt++) {
+        struct asked asked[3];
+        for (size_t i = 0; i < 3; i++)
+            begin_joining(&asked[i], &IDS[i != unhurt], 1 + (i == 2 && unhurt != 2), UINT64_MAX);
+        struct request request = accept_request(0), second = accept_request(1);
+        drop_request(&second);
+        for (size_t i = 0; i < 2; i++) {
+            second = accept_request(1);
+            expect_bags(&second, 1);
+            close(reply_with(&second, "Connection: close\r\n"));
+        }
+        if (unhurt != 2) { /* the other half of the last one */
+            struct request half = accept_request(0);
+            expect_bags(&half, 1);
+            close(reply_with(&half, "Connection: close\r\n"));
+        }
+        for (size_t i = 0; i < 3; i++) {
+            if (i != unhurt)
+                expect_rows(&asked[i], &IDS[1], 1 + (i == 2 && unhurt != 2));
+        }
+        assert_false(asked[unhurt].is_done);
+        close(reply_with(&request, "Connection: close\r\n"));
+        expect_row(&asked[unhurt], IDS[0]);
     }
 }
 
@@ -189,59 +235,97 @@ TEST(names_absent_shards_to_those_that_need_them)
     begin_joining(&asked[1], &IDS[1], 1, UINT64_MAX);
     struct request request = accept_request(0), second = accept_request(1);
     drop_request(&second);
-    expect_cancelled(&request);
-    struct request first = accept_request(0);
     second = accept_request(1);
     drop_request(&second);
     expect_rows(&asked[1], &missing, 1);
-    close(reply_with(&first, "Connection: close\r\n"));
-    assert_int_equal(asked[0].run.subrequests.fanout.count, 1);
-    assert_int_equal(asked[0].run.subrequests.list[0].state, BAG_SUBREQUEST_ANSWERED);
-    expect_row(&asked[0], IDS[2]);
-}
-
-TEST(fails_alone_at_its_deadline)
-{
-    struct asked asked[2];
-    begin_joining(&asked[0], &IDS[2], 1, UINT64_MAX);
-    begin_joining(&asked[1], &IDS[4], 1, 200000);
-    struct request request = accept_request(0);
-    expect_bags(&request, 2);
-    assert_non_null(memmem(request.body, request.json_bytes, "\"timeout\":200000}", 17));
-    advance_ms(200);
-    expect_cancelled(&request);
-    request = accept_request(0);
-    expect_bags(&request, 1);
-    assert_non_null(memmem(request.body, request.json_bytes, "\"timeout\":800000}", 17));
-    struct request late = accept_request(0);
-    advance_ms(0);
-    expect_failure(&asked[1], BAG_ERROR_SHARD_TIMEOUT, "within 200 ms (the request's timeout)");
-    expect_cancelled(&late);
     close(reply_with(&request, "Connection: close\r\n"));
+    assert_null(strstr(asked[0].infer.scratch.absent, test.folder));
     expect_row(&asked[0], IDS[2]);
 }
 
-TEST(ends_alone_when_its_client_leaves)
+/* Begins one with an id of the first shard, one of the second and one of both. */
+static void begin_three(struct asked *asked)
 {
-    for (size_t leaver = 0; leaver < 2; leaver++) {
-        struct asked asked[2];
-        test.coordinator.timeout_ns = UINT64_C(60000000000);
-        begin_each(asked, 2);
-        struct request request = accept_request(0);
-        asked[leaver].client_left = true;
-        advance_ms(1250);
-        expect_cancelled(&request);
-        struct request requests[2] = {accept_request(0), accept_request(0)};
-        advance_ms(0);
-        expect_failure(&asked[leaver], BAG_ERROR_CANCELLED, "the client has closed");
-        expect_cancelled(&requests[leaver]);
-        close(reply_with(&requests[!leaver], "Connection: close\r\n"));
-        expect_row(&asked[!leaver], IDS[2 * !leaver + 2]);
+    begin_joining(&asked[0], &IDS[0], 1, UINT64_MAX);
+    begin_joining(&asked[1], &IDS[1], 1, UINT64_MAX);
+    begin_joining(&asked[2], &IDS[0], 2, UINT64_MAX);
+}
+
+/* Only those that need a shard wait for it, up to the deadline. Nothing is sent again then. */
+TEST(fails_at_the_deadline_of_a_shard)
+{
+    for (size_t late = 0; late < SHARDS; late++) {
+        struct asked asked[3];
+        char words[64];
+        begin_three(asked);
+        struct request requests[SHARDS] = {accept_request(0), accept_request(1)};
+        close(reply_with(&requests[!late], "Connection: close\r\n"));
+        expect_row(&asked[!late], IDS[!late]);
+        advance_ms(999);
+        assert_false(asked[late].is_done || asked[2].is_done);
+        advance_ms(1);
+        snprintf(words, sizeof words, "/%zu has not answered within 1000 ms (shard_timeout_ms)",
+                 late);
+        expect_failure(&asked[late], BAG_ERROR_SHARD_TIMEOUT, words);
+        expect_failure(&asked[2], BAG_ERROR_SHARD_TIMEOUT, words);
+        expect_cancelled(&requests[late]);
+        for (size_t i = 0; i < SHARDS; i++)
+            expect_no_connection(i);
+        assert_int_equal(outcomes(late, BAG_SHARD_TIMEOUT), 1);
+        assert_int_equal(outcomes(!late, BAG_SHARD_TIMEOUT), late);
     }
 }
 
-/* One of those that travel together, or are queued, is freed; the others are answered. */
-TEST(goes_on_without_one_that_is_freed)
+/* Rows of a shard that is late are missing, and those of the other one are not. */
+TEST(names_late_shards_to_those_that_need_them)
+{
+    static const int64_t none = -1, first[] = {1, -1};
+    struct asked asked[3];
+    world.front.remote.skips_absent = true;
+    begin_three(asked);
+    struct request request = accept_request(0), second = accept_request(1);
+    close(reply_with(&request, "Connection: close\r\n"));
+    assert_null(strstr(asked[0].infer.scratch.absent, test.folder));
+    expect_row(&asked[0], IDS[0]);
+    advance_ms(1000);
+    for (size_t i = 1; i < 3; i++) {
+        const char *name = strstr(asked[i].infer.scratch.absent, test.folder);
+        assert_memory_equal(name + strlen(test.folder), "/1\"", 3);
+        assert_null(strstr(name + 1, test.folder));
+    }
+    expect_rows(&asked[1], &none, 1);
+    expect_rows(&asked[2], first, 2);
+    expect_cancelled(&second);
+    for (size_t i = 0; i < SHARDS; i++)
+        expect_no_connection(i);
+}
+
+/* The others keep the request. */
+TEST(ends_alone_when_its_client_leaves)
+{
+    for (size_t leaver = 0; leaver < 3; leaver++) {
+        struct asked asked[3];
+        test.coordinator.timeout_ns = UINT64_C(60000000000);
+        begin_each(asked, 3);
+        struct request request = accept_request(0);
+        asked[leaver].client_left = true;
+        advance_ms(1249);
+        assert_false(asked[leaver].is_done);
+        advance_ms(1);
+        expect_failure(&asked[leaver], BAG_ERROR_CANCELLED, "the client has closed");
+        const size_t second = leaver == 0;
+        asked[second].client_left = true;
+        advance_ms(250);
+        expect_failure(&asked[second], BAG_ERROR_CANCELLED, "the client has closed");
+        expect_no_connection(0);
+        close(reply_with(&request, "Connection: close\r\n"));
+        expect_row(&asked[3 - leaver - second], IDS[2 * (3 - leaver - second) + 2]);
+    }
+}
+
+/* Inferences that travel together, or are queued, are freed one after the other, as when a server
+ * stops. */
+TEST(goes_on_without_those_that_are_freed)
 {
     for (size_t freed = 0; freed < 3; freed++) {
         struct asked asked[3];
@@ -250,25 +334,39 @@ TEST(goes_on_without_one_that_is_freed)
         expect_bags(&request, 3);
         bag_infer_drop(&asked[freed].infer);
         free_inference(&asked[freed]);
-        expect_cancelled(&request);
-        struct request requests[2] = {accept_request(0), accept_request(0)};
-        for (size_t i = 0; i < 2; i++)
-            close(reply_with(&requests[i], "Connection: close\r\n"));
-        for (size_t i = 0; i < 3; i++) {
-            if (i != freed)
-                expect_row(&asked[i], IDS[2 * i + 2]);
-        }
+        const size_t second = freed == 0;
+        bag_infer_drop(&asked[second].infer);
+        free_inference(&asked[second]);
+        expect_no_connection(0);
+        close(reply_with(&request, "Connection: close\r\n"));
+        expect_row(&asked[3 - freed - second], IDS[2 * (3 - freed - second) + 2]);
 
         begin_each(asked, 3);
         bag_infer_drop(&asked[freed].infer);
         free_inference(&asked[freed]);
         request = accept_request(0);
         expect_bags(&request, 2);
-        close(reply_with(&request, "Connection: close\r\n"));
         for (size_t i = 0; i < 3; i++) {
-            if (i != freed)
-                expect_row(&asked[i], IDS[2 * i + 2]);
+            if (i != freed) {
+                bag_infer_drop(&asked[i].infer);
+                free_inference(&asked[i]);
+            }
         }
+        expect_cancelled(&request);
+    }
+}
+
+/* One that asks for nothing waits for nobody. */
+TEST(ends_at_once_without_ids)
+{
+    for (size_t empty = 0; empty < 2; empty++) {
+        struct asked asked[2];
+        for (size_t i = 0; i < 2; i++)
+            begin_joining(&asked[i], &IDS[0], i != empty, UINT64_MAX);
+        struct request request = accept_request(0);
+        expect_rows(&asked[empty], NULL, 0);
+        close(reply_with(&request, "Connection: close\r\n"));
+        expect_row(&asked[!empty], IDS[0]);
     }
 }
 

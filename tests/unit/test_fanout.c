@@ -151,7 +151,7 @@ TEST(leaves_out_absent_shards)
     struct bag_fanout fanout;
     begin_call(&infer, &fanout);
     fanout.calls[1].is_absent = true;
-    bag_fanout_merge(&fanout);
+    bag_fanout_merge(&fanout, &infer);
     /* Bags of rows 0 and 39, and of 39 and 1: the last shard had row 39. */
     assert_memory_equal(infer.plan.ops[0].result, world.whole.rows, 2 * COLUMNS * sizeof(float));
     end_call(&infer, &fanout);

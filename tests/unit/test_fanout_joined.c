@@ -96,60 +96,121 @@ static char *take_reply(struct bag_infer *infer)
     return reply;
 }
 
+/* Returns how often an inference uses replies if it has a fan-out of its own. */
+static size_t count_uses_alone(struct bag_infer *infer)
+{
+    struct bag_fanout fanout;
+    struct bag_problem problem;
+    assert_true(bag_fanout_make(&infer, 1, &fanout, &problem));
+    size_t count = bag_fanout_count_uses(&fanout, infer, 0, fanout.count);
+    for (size_t i = 0; i < fanout.count; i++)
+        assert_int_not_equal(bag_fanout_count_uses(&fanout, infer, i, i + 1), 0);
+    bag_fanout_free(&fanout);
+    return count;
+}
+
+/* A random request, and what one server replies. */
+struct sharing {
+    struct text body;
+    struct bag_infer infer;
+    char *wanted;
+    size_t num_pending; /* replies that it uses and that have not come */
+};
+
+/* Ends those that need no further reply, and frees all that they have. */
+static void end_some(uint64_t seed, struct bag_fanout *fanout, struct sharing **shared,
+                     size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct sharing *one = shared[i];
+        if (!one->wanted || one->num_pending > 0)
+            continue;
+        bag_fanout_merge(fanout, &one->infer);
+        bag_fanout_leave(fanout, &one->infer);
+        char *reply = take_reply(&one->infer);
+        if (strcmp(reply, one->wanted) != 0)
+            reject(seed, one->body.bytes, one->wanted, reply);
+        bag_buffers_put(reply);
+        bag_buffers_put(one->wanted);
+        one->wanted = NULL;
+        bag_infer_free(&one->infer);
+        memset(&one->infer, 0xa5, sizeof one->infer);
+    }
+}
+
 /* Random requests that share a fan-out get the replies of one server, whether their ops are joined
- * or not. Those that fail, or explain their bags, share none. */
+ * or not, as soon as the shards have replied that each of them needs. Those that fail, or explain
+ * their bags, share none. */
 TEST(requests_share_a_fanout)
 {
     enum { TOGETHER = 5 };
-    static struct text bodies[TOGETHER];
+    static struct sharing all[TOGETHER];
     uint64_t first = first_seed();
-    size_t num_same = 0, joined = 0;
+    size_t num_same = 0, joined = 0, num_early = 0;
     for (uint64_t seed = first; seed < first + REQUESTS; seed++) {
-        struct bag_infer infers[TOGETHER], *shared[TOGETHER];
-        char *wanted[TOGETHER];
+        struct bag_infer *infers[TOGETHER];
+        struct sharing *shared[TOGETHER];
         struct bag_fanout fanout;
         struct bag_problem problem;
         size_t count = 0, bytes, header_bytes;
         random_state = seed * UINT64_C(0x2545f4914f6cdd1d);
         make_world();
+        const bool has_features = one_in(2);
         for (size_t i = 0; i < TOGETHER; i++) {
-            struct bag_infer *infer = &infers[i];
-            make_request(&bodies[i]);
-            begin(infer, &world.front.model, bodies[i].bytes, bodies[i].used, bodies[i].used);
-            char *whole = answer(&world.whole.model, bodies[i].bytes, bodies[i].used,
-                                 bodies[i].used, &bytes, &header_bytes);
+            struct sharing *one = &all[i];
+            struct bag_infer *infer = &one->infer;
+            (has_features ? make_features_request : make_request)(&one->body);
+            begin(infer, has_features ? &world.front_features.model : &world.front.model,
+                  one->body.bytes, one->body.used, one->body.used);
+            one->wanted =
+                answer(has_features ? &world.whole_features.model : &world.whole.model,
+                       one->body.bytes, one->body.used, one->body.used, &bytes, &header_bytes);
             if (header_bytes != SIZE_MAX && bag_infer_plan(infer, NULL, &problem) &&
                 !infer->plan.explains) {
                 assert_true(bag_infer_prepare(infer, &world.buffers, &problem));
-                drop_signs_of_zeros(whole);
-                wanted[count] = whole;
-                shared[count++] = infer;
+                bag_infer_pool(infer, bag_split_all(infer->plan.num_ops));
+                drop_signs_of_zeros(one->wanted);
+                one->num_pending = count_uses_alone(infer);
+                infers[count] = infer;
+                shared[count++] = one;
             } else {
-                bag_buffers_put(whole);
+                bag_buffers_put(one->wanted);
+                bag_infer_free(infer);
             }
         }
-        if (count > 0) {
-            assert_true(bag_fanout_make(shared, count, &fanout, &problem));
-            if (!ask_shards(&fanout, &problem))
-                fail_msg("seed %llu: %s", (unsigned long long)seed, problem.text);
-            bag_fanout_merge(&fanout);
-            bag_fanout_free(&fanout);
-        }
+        if (count == 0)
+            continue;
+        num_same += count;
+        assert_true(bag_fanout_make(infers, count, &fanout, &problem));
         for (size_t i = 0; i < count; i++) {
-            char *reply = take_reply(shared[i]);
-            if (strcmp(reply, wanted[i]) != 0)
-                reject(seed, shared[i]->input.body, wanted[i], reply);
-            joined += shared[i]->plan.ops[0].is_joined;
-            num_same++;
-            bag_buffers_put(reply);
-            bag_buffers_put(wanted[i]);
+            assert_int_equal(bag_fanout_count_uses(&fanout, infers[i], 0, fanout.count),
+                             shared[i]->num_pending);
+            const struct bag_op *op = &infers[i]->plan.ops[0];
+            joined += op->kind == BAG_OP_REMOTE && op->is_joined;
         }
-        for (size_t i = 0; i < TOGETHER; i++)
-            bag_infer_free(&infers[i]);
+        end_some(seed, &fanout, shared, count);
+        const size_t start = below(MAX_PARTS), step = one_in(2) ? 1 : fanout.count - 1;
+        for (size_t i = 0; i < fanout.count; i++) {
+            const size_t call = (start + i * step) % fanout.count;
+            if (!fanout.calls[call].infer)
+                continue; /* nobody is left that has it */
+            if (!ask_shard(&fanout, call, &problem))
+                fail_msg("seed %llu: %s", (unsigned long long)seed, problem.text);
+            for (size_t j = 0; j < count; j++) {
+                if (shared[j]->wanted)
+                    shared[j]->num_pending -=
+                        bag_fanout_count_uses(&fanout, infers[j], call, call + 1);
+            }
+            end_some(seed, &fanout, shared, count);
+            num_early += i + 1 < fanout.count && fanout.num_infers < count;
+        }
+        assert_int_equal(fanout.num_infers, 0);
+        bag_fanout_free(&fanout);
     }
-    print_message("%zu same, %zu joined\n", num_same, joined);
+    print_message("%zu same, %zu joined, %zu early\n", num_same, joined, num_early);
     assert_in_range(num_same, REQUESTS, SIZE_MAX);
     assert_in_range(joined, REQUESTS / 4, SIZE_MAX);
+    assert_in_range(num_early, REQUESTS / 4, SIZE_MAX);
 }
 
 /* Returns whether two features of one bag each are joined, which the number of calls shows. Each
