@@ -517,7 +517,7 @@ bool bag_fanout_make(struct bag_infer *const *infers, size_t num_infers, struct 
     fanout->infers = bag_buffers_get(buffers, num_infers * sizeof *fanout->infers);
     if (fanout->infers) {
         memcpy(fanout->infers, infers, num_infers * sizeof *fanout->infers);
-        fanout->num_infers = num_infers;
+        fanout->num_infers = fanout->num_made = num_infers;
     }
     if (!fanout->infers || !take_calls(buffers, fanout) || !take_bags(buffers, fanout) ||
         !write_all(buffers, fanout)) {

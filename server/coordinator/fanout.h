@@ -51,6 +51,10 @@ struct bag_fanout_call {
     size_t reply_bytes, reply_header_bytes;
     bool is_absent; /* the shard's rows count as missing */
 
+    /* Set by bag_fanout_find_client_error. */
+    bool has_wrong_id;             /* one inference has a wrong id, and others may be well */
+    const struct bag_infer *wrong; /* the one; borrowed; NULL: it has left */
+
     /* Private to server/coordinator/fanout*.c. */
     uint32_t *bags;           /* the bags that were sent, ascending; unset: all bags */
     bool asks_default;        /* one more bag was sent, of the default row alone */
@@ -66,8 +70,8 @@ struct bag_fanout_call {
 };
 
 struct bag_fanout {
-    struct bag_infer **infers; /* owned list of borrowed inferences that have not left */
-    size_t num_infers;
+    struct bag_infer **infers;     /* owned list of borrowed inferences that have not left */
+    size_t num_infers, num_made;   /* num_made: number of those that it was made for */
     struct bag_fanout_call *calls; /* owned; in the order of ops, then of shards */
     size_t count;                  /* 0: no shard is asked */
     uint32_t *bags;                /* owned; memory for `bags` of all calls */
@@ -87,11 +91,10 @@ bool bag_fanout_make(struct bag_infer *const *infers, size_t num_infers, struct 
 bool bag_fanout_check(struct bag_fanout *fanout, size_t call, struct bag_problem *problem);
 
 /* Finds out whether a reply of status 400 is about an id of the client's that only a shard can
- * judge: a key that the table does not have. If several inferences share the
- * fan-out, the feature may be of any of them. Returns true and sets *problem, of kind BAD_REQUEST,
- * to what a single server would say, with the client's position and feature. Returns false if the
- * shard or the coordinator is at fault. */
-bool bag_fanout_find_client_error(const struct bag_fanout *fanout, size_t call,
+ * judge: a key that the table does not have. Returns true and sets *problem, of kind BAD_REQUEST,
+ * to what a single server would say, with the client's position and feature, and the members of the
+ * call. Returns false if the shard or the coordinator is at fault. */
+bool bag_fanout_find_client_error(struct bag_fanout *fanout, size_t call,
                                   struct bag_problem *problem);
 
 /* Counts how often an inference uses the replies to the calls from `first` to `end`, exclusive: an

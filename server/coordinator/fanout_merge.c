@@ -75,10 +75,10 @@ static bool blame_key(const struct bag_infer *infer, const struct bag_partitione
 
 /* A key may occur several times. The message has its first position, like that of a single server.
  */
-bool bag_fanout_find_client_error(const struct bag_fanout *fanout, size_t index,
+bool bag_fanout_find_client_error(struct bag_fanout *fanout, size_t index,
                                   struct bag_problem *problem)
 {
-    const struct bag_fanout_call *call = &fanout->calls[index];
+    struct bag_fanout_call *call = &fanout->calls[index];
     const struct bag_infer *infer = call->infer;
     struct bag_partitioner partitioner = bag_partitioner_of(infer, call->op);
     const struct bag_op_keys *keys = &partitioner.op->keys;
@@ -100,15 +100,16 @@ bool bag_fanout_find_client_error(const struct bag_fanout *fanout, size_t index,
     struct bag_ids sent = {call->body + call->header_bytes, call->num_ids, true};
     const int64_t key = bag_id_at(&sent, position);
     size_t at = 0;
-    /* Find the op that an id of the call belongs to. If its inference has left, any one is blamed:
-     * the others do not get the message. */
+    /* Find the op that an id of the call belongs to. If its inference has left, *problem names any
+     * feature: nobody gets the message. */
     size_t bag = 0, end = (size_t)sent_ids(call, 0);
     while (end <= position && bag + 1 < call->num_bags)
         end += (size_t)sent_ids(call, ++bag);
     bag = partitioner.lists_bags ? call->bags[bag] : bag;
-    const struct bag_infer *owner = bag_fanout_find_op(fanout, index, bag, &op);
-    if (owner)
-        partitioner = bag_partitioner_of(owner, op);
+    call->has_wrong_id = true;
+    call->wrong = bag_fanout_find_op(fanout, index, bag, &op);
+    if (call->wrong)
+        partitioner = bag_partitioner_of(call->wrong, op);
     keys = &partitioner.op->keys;
     while (at < keys->sent.count && bag_id_at(&keys->sent, at) != key)
         at++;

@@ -20,6 +20,10 @@
 #define MAX_TOGETHER    128
 #define MAX_TOGETHER_NS UINT64_C(200000)
 
+/* Divisor of the number of inferences that travel together again after one of them had a wrong id.
+ */
+#define WRONG_SHARE 4
+
 /* Maximum number of unavailable shards that a reply names. */
 #define MAX_NAMED_ABSENT 256
 
@@ -91,7 +95,7 @@ bool bag_remote_infer_make(struct bag_remote_infer *run, struct bag_infer *infer
 {
     memset(run, 0, sizeof *run);
     run->subrequests.infer = infer;
-    run->joins = joins;
+    run->max_together = joins ? MAX_TOGETHER : 1;
     TAILQ_INIT(&run->followers);
     if (!bag_infer_prepare(infer, buffers, problem))
         return false;
@@ -158,7 +162,6 @@ static void hand_over(struct bag_remote_infer *run)
     memset(&from->fanout, 0, sizeof from->fanout);
     from->list = NULL;
     heir->state = BAG_REMOTE_INFER_RUNNING;
-    heir->is_shared = true;
     heir->client_check_ns = run->client_check_ns;
     TAILQ_INSERT_HEAD(&run->coordinator->active, heir, entry);
 }
@@ -242,19 +245,20 @@ static struct bag_remote_infer *each_member(struct bag_remote_infer *leader, mem
     return leader->state == BAG_REMOTE_INFER_RUNNING ? leader : run;
 }
 
-/* Has an inference start again by itself. */
+/* Has an inference start again after the failure of a subrequest; NULL: it lacked memory. It starts
+ * by itself, or with some of the others if one of them has a wrong id: several may have one, and
+ * those that are well must neither wait for many failures nor be sent one by one. */
 static void restart(struct bag_remote_infer *run, const struct bag_subrequest *subrequest)
 {
-    (void)subrequest;
+    const size_t together = leader_of(run)->subrequests.fanout.num_made / WRONG_SHARE;
+    run->max_together = subrequest && subrequest->call->has_wrong_id && together > 1 ? together : 1;
     leave(run);
     bag_subrequests_free(&run->subrequests);
-    run->joins = false;
     queue(run);
 }
 
 /* Handles the end of a subrequest for an inference that travels with others. If it needs the reply
- * and that has not come, it is started again by itself. If the time is over it ends, because
- * nothing can be sent again. */
+ * and that has not come, it is started again, unless it has a wrong id or the time is over. */
 static void settle(struct bag_remote_infer *run, const struct bag_subrequest *subrequest)
 {
     const struct bag_subrequests *all = &leader_of(run)->subrequests;
@@ -270,7 +274,7 @@ static void settle(struct bag_remote_infer *run, const struct bag_subrequest *su
             return;
         merge(run);
         end(run, false);
-    } else if (is_late) {
+    } else if (is_late || subrequest->call->wrong == run->subrequests.infer) {
         run->subrequests.problem = all->problem;
         end(run, true);
     } else {
@@ -286,7 +290,7 @@ static struct bag_remote_infer *on_subrequest_ended(struct bag_remote_infer *run
                                                     const struct bag_subrequest *subrequest)
 {
     assert(run->state == BAG_REMOTE_INFER_RUNNING);
-    if (run->is_shared)
+    if (run->subrequests.fanout.num_made > 1)
         return each_member(run, settle, subrequest);
     if (subrequest->state != BAG_SUBREQUEST_FAILED) {
         assert(subrequest->state == BAG_SUBREQUEST_ANSWERED ||
@@ -377,7 +381,8 @@ static void check_running(struct bag_remote_infer *run, uint64_t now_ns)
 static bool are_alike(const struct bag_remote_infer *run, const struct bag_remote_infer *other)
 {
     const struct bag_subrequests *mine = &run->subrequests, *others = &other->subrequests;
-    return run->joins && other->joins && mine->infer->input.model == others->infer->input.model &&
+    return run->max_together == other->max_together &&
+           mine->infer->input.model == others->infer->input.model &&
            mine->timeout_us == others->timeout_us &&
            mine->has_client_deadline == others->has_client_deadline;
 }
@@ -394,7 +399,7 @@ static void take_followers(struct bag_remote_infer *run)
         if (!are_alike(run, one))
             continue;
         cost_ns += bag_remote_infer_cost_ns(one->subrequests.infer);
-        if (++count > MAX_TOGETHER || cost_ns > MAX_TOGETHER_NS)
+        if (++count > run->max_together || cost_ns > MAX_TOGETHER_NS)
             return;
         TAILQ_REMOVE(&coordinator->queued, one, entry);
         TAILQ_INSERT_TAIL(&run->followers, one, entry);
@@ -426,18 +431,17 @@ static void start(struct bag_remote_infer *run)
     TAILQ_INSERT_HEAD(&coordinator->active, run, entry);
     all->started_ns = coordinator->upstreams.clock_ns();
     all->deadline_ns = run->deadline_ns;
-    if (run->joins)
+    if (run->max_together > 1)
         take_followers(run);
-    run->is_shared = !TAILQ_EMPTY(&run->followers);
     if (!all->list && !make_subrequests(run)) {
-        if (run->is_shared)
-            each_member(run, restart, NULL);
-        else
+        if (TAILQ_EMPTY(&run->followers))
             end(run, true);
+        else
+            each_member(run, restart, NULL);
         return;
     }
     run->num_pending = all->fanout.count;
-    if (run->is_shared) {
+    if (all->fanout.num_made > 1) {
         run = each_member(run, count_pending, NULL);
     } else if (run->num_pending == 0) {
         end(run, false);

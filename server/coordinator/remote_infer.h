@@ -29,8 +29,9 @@
  * Each of them ends as if it were alone. It ends when the subrequests that ask for its own ids have
  * ended, and waits for no other shard. If it is the RUNNING one, or if its client leaves, the
  * others go on: the first of them has the subrequests from then on. If a subrequest is not answered
- * well, those that have ids in it are QUEUED again, each by itself, so that a wrong id ends only
- * one of them, with the message that it gets alone. If the deadline passes, they fail.
+ * well, those that have ids in it are QUEUED again, each by itself. If the deadline passes, they
+ * fail. A wrong id ends the inference that has it, with the message that it gets alone; the others
+ * are QUEUED again, and travel in smaller numbers.
  *
  * If a shard has another part or version than this server knows, the inference is REFRESHING for a
  * while, if the caller has set has_newer_model. The threads of server/shards query the shards
@@ -122,8 +123,7 @@ struct bag_remote_infer {
     TAILQ_ENTRY(bag_remote_infer) entry;    /* in a list of the coordinator or of `leader` */
     struct bag_remote_infer *leader;        /* FOLLOWING: the RUNNING inference */
     struct bag_remote_infer_list followers; /* FOLLOWING this one */
-    bool joins;                             /* may travel with others */
-    bool is_shared;                         /* RUNNING: others travel or have travelled with it */
+    size_t max_together;                    /* may travel with so many, itself included */
     bool is_merged;                         /* the results are complete */
     uint64_t deadline_ns;                   /* own deadline, if it is sent by itself */
     size_t num_pending;                     /* replies that it waits for; see settle() */

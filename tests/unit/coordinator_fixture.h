@@ -90,7 +90,7 @@ static void advance_ms(uint64_t ms)
 static void make_one(struct asked *asked, const int64_t *ids, size_t count, bool joins)
 {
     struct bag_problem problem;
-    const size_t room = 256 + count * 4;
+    const size_t room = 256 + count * 24;
     memset(asked, 0, sizeof *asked);
     assert_non_null(asked->body = malloc(room));
     int used = snprintf(asked->body, room,
@@ -98,8 +98,8 @@ static void make_one(struct asked *asked, const int64_t *ids, size_t count, bool
                         "\"indices\",\"datatype\":\"INT64\",\"shape\":[%zu,1],\"data\":[",
                         count);
     for (size_t i = 0; i < count; i++)
-        used +=
-            snprintf(asked->body + used, room - (size_t)used, "%s%d", i ? "," : "", (int)ids[i]);
+        used += snprintf(asked->body + used, room - (size_t)used, "%s%lld", i ? "," : "",
+                         (long long)ids[i]);
     used += snprintf(asked->body + used, room - (size_t)used, "]}]}");
     begin(&asked->infer, &world.front.model, asked->body, (size_t)used, (size_t)used);
     if (!bag_infer_plan(&asked->infer, NULL, &problem) ||
@@ -325,6 +325,28 @@ static void reply_error(struct request *request, int status, const char *sentenc
     write_all_of(request->fd, reply, (size_t)bytes);
     free(request->bytes);
     turn();
+}
+
+/* Answers with the problem that the shard's part of the table has with the request. */
+static inline void reply_problem(struct request *request)
+{
+    size_t bytes, json_bytes;
+    char *problem = answer(&world.parts[request->shard].model, request->body, request->body_bytes,
+                           request->json_bytes, &bytes, &json_bytes);
+    assert_int_equal(json_bytes, SIZE_MAX);
+    reply_error(request, 400, problem);
+    bag_buffers_put(problem);
+}
+
+/* Makes the table one of keys, of which none may be missing, at the first shard alone. */
+static inline void use_keys(void)
+{
+    do {
+        make_world();
+    } while (world.by != BAG_PART_KEYS || world.num_parts > 1 || world.dtype != BAG_F32 ||
+             world.rules.missing != BAG_MISSING_ERROR || world.rules.has_default_index);
+    world.front.remote.group = test.group;
+    world.front.remote.addresses = test.addresses;
 }
 
 static void drop_request(struct request *request)

@@ -891,26 +891,13 @@ TEST(ends_when_it_is_freed)
 TEST(blames_the_client_for_a_missing_key)
 {
     struct asked asked;
-    do {
-        make_world();
-    } while (world.by != BAG_PART_KEYS || world.num_parts > 1 || world.dtype != BAG_F32 ||
-             world.rules.missing != BAG_MISSING_ERROR || world.rules.has_default_index);
-    world.front.remote.group = test.group;
-    world.front.remote.addresses = test.addresses;
+    use_keys();
     ask_for(&asked, IN_FIRST); /* a number that is no key */
     struct request request = accept_request(0);
-    size_t bytes, json_bytes;
-    char *error = answer(&world.parts[0].model, request.body, request.body_bytes,
-                         request.json_bytes, &bytes, &json_bytes);
-    assert_int_equal(json_bytes, SIZE_MAX);
-    char *document = BAG_JSON_DOCUMENT(BAG_KEY("error", (const char *)error));
-    char head[64];
-    snprintf(head, sizeof head, "HTTP/1.1 400 No\r\nContent-Length: %zu\r\n\r\n", strlen(document));
-    write_all_of(request.fd, head, strlen(head));
-    write_all_of(request.fd, document, strlen(document));
-    free(document);
-    bag_buffers_put(error);
+    int fd = request.fd;
+    reply_problem(&request);
     expect_failure(&asked, BAG_ERROR_BAD_REQUEST, "a key that the table does not have");
     assert_int_equal(outcomes(0, BAG_SHARD_OK), 1);
-    drop_request(&request);
+    close(fd);
+    turn();
 }

@@ -32,6 +32,15 @@ static void expect_bags(const struct request *request, size_t count)
     assert_non_null(memmem(request->body, request->json_bytes, text, strlen(text)));
 }
 
+/* Returns whether one of the keys of a request is none of the table's. */
+static bool has_wrong_id(const struct request *request)
+{
+    size_t bytes, json_bytes;
+    bag_buffers_put(answer(&world.parts[request->shard].model, request->body, request->body_bytes,
+                           request->json_bytes, &bytes, &json_bytes));
+    return json_bytes == SIZE_MAX;
+}
+
 /* ---- together -------------------------------------------------------------------------------- */
 
 /* Each ends with the last reply that it needs. */
@@ -241,6 +250,44 @@ TEST(names_absent_shards_to_those_that_need_them)
     close(reply_with(&request, "Connection: close\r\n"));
     assert_null(strstr(asked[0].infer.scratch.absent, test.folder));
     expect_row(&asked[0], IDS[2]);
+}
+
+/* A wrong id fails the inference that has it. The others travel again, at most a quarter of all at
+ * a time, until they travel alone. */
+TEST(fails_those_with_wrong_ids)
+{
+    enum { MANY = 16, MOST_WRONG = 5 };
+    use_keys();
+    for (size_t num_wrong = 1; num_wrong <= MOST_WRONG; num_wrong++) {
+        struct asked asked[MANY];
+        size_t num_requests = 0, num_refused = 0;
+        for (size_t i = 0; i < MANY; i++) {
+            const int64_t id = i < num_wrong ? 1000 + (int64_t)i : key_of(i);
+            begin_joining(&asked[i], &id, 1, UINT64_MAX);
+        }
+        for (int fd; (fd = accept_now(0)) >= 0; close(fd)) {
+            do {
+                struct request request = read_request(0, fd);
+                num_requests++;
+                if (has_wrong_id(&request)) {
+                    reply_problem(&request);
+                    num_refused++;
+                } else {
+                    reply_with(&request, "Connection: close\r\n");
+                }
+            } while (has_request(fd)); /* over the kept connection */
+        }
+        assert_int_equal(num_refused, num_wrong);
+        assert_in_range(num_requests, 5, MANY);
+        for (size_t i = 0; i < MANY; i++) {
+            char words[64];
+            snprintf(words, sizeof words, "'indices' at position 0 is %zu, a key that", 1000 + i);
+            if (i < num_wrong)
+                expect_failure(&asked[i], BAG_ERROR_BAD_REQUEST, words);
+            else
+                expect_row(&asked[i], (int64_t)i);
+        }
+    }
 }
 
 /* Begins one with an id of the first shard, one of the second and one of both. */
