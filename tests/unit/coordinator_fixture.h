@@ -137,6 +137,13 @@ static void free_inference(struct asked *asked)
     turn();
 }
 
+/* Frees an inference that has no reply. */
+static void drop_inference(struct asked *asked)
+{
+    bag_infer_drop(&asked->infer);
+    free_inference(asked);
+}
+
 /* The inference must have ended well, with these rows; one of -1 has zeros. */
 static void expect_rows(struct asked *asked, const int64_t *ids, size_t count)
 {
@@ -168,8 +175,7 @@ static void expect_failure(struct asked *asked, enum bag_error kind, const char 
     const struct bag_problem *problem = &asked->run.subrequests.problem;
     if (problem->kind != kind || !strstr(problem->text, words))
         fail_msg("'%s' (kind %d), not '%s' (kind %d)", problem->text, problem->kind, words, kind);
-    bag_infer_drop(&asked->infer);
-    free_inference(asked);
+    drop_inference(asked);
 }
 
 /* ---- shards ---------------------------------------------------------------------------------- */
@@ -313,6 +319,12 @@ static inline int reply_well(struct request *request)
     return reply_with(request, "");
 }
 
+/* Answers well, for the last time over this connection. */
+static void answer_and_close(struct request *request)
+{
+    close(reply_with(request, "Connection: close\r\n"));
+}
+
 /* Answers with a status and an error. */
 static void reply_error(struct request *request, int status, const char *sentence)
 {
@@ -347,6 +359,18 @@ static inline void use_keys(void)
              world.rules.missing != BAG_MISSING_ERROR || world.rules.has_default_index);
     world.front.remote.group = test.group;
     world.front.remote.addresses = test.addresses;
+}
+
+static void send_503(struct request *request)
+{
+    reply_error(request, 503, "too busy");
+}
+
+static void send_no_http(struct request *request)
+{
+    write_all_of(request->fd, "nonsense\r\n\r\n", 12);
+    free(request->bytes);
+    turn();
 }
 
 static void drop_request(struct request *request)
@@ -460,6 +484,8 @@ static void expect_cancelled(struct request *request)
 static void serve_row(struct asked *asked, int64_t id)
 {
     struct request request = accept_request(0);
-    close(reply_with(&request, "Connection: close\r\n"));
+    answer_and_close(&request);
     expect_row(asked, id);
 }
+
+AROUND_EACH(set_up_case, tear_down_case)

@@ -131,6 +131,8 @@ static int tear_down(void **state)
     return 0;
 }
 
+AROUND_ALL(set_up, tear_down)
+
 static void reject(uint64_t seed, const char *body, const char *whole, const char *front)
 {
     fprintf(stderr, "asked %s\none server: %s\nfront: %s\n", body, whole, front);

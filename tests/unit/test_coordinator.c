@@ -6,9 +6,6 @@
 
 #define BOTH ((const int64_t[]){IN_FIRST, IN_SECOND})
 
-AROUND_ALL(set_up, tear_down)
-AROUND_EACH(set_up_case, tear_down_case)
-
 /* ---- replies --------------------------------------------------------------------------------- */
 
 TEST(merges_replies_of_all_shards)
@@ -115,11 +112,6 @@ static void send_500(struct request *request)
     reply_error(request, 500, "broken");
 }
 
-static void send_503(struct request *request)
-{
-    reply_error(request, 503, "too busy");
-}
-
 static void send_broken_json(struct request *request)
 {
     static const char reply[] = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n"
@@ -150,13 +142,6 @@ static void send_another_id(struct request *request)
 static void send_another_shape(struct request *request)
 {
     send_changed(request, "[1,7]", "[7,1]");
-}
-
-static void send_no_http(struct request *request)
-{
-    write_all_of(request->fd, "nonsense\r\n\r\n", 12);
-    free(request->bytes);
-    turn();
 }
 
 static void send_too_much(struct request *request)
@@ -225,7 +210,7 @@ TEST(fails_with_a_bad_reply)
         else if (bad[i].outcome == BAG_SHARD_REJECTED) { /* and kept */
             ask_for(&asked, IN_FIRST);
             request = read_request(0, fd);
-            close(reply_with(&request, "Connection: close\r\n"));
+            answer_and_close(&request);
             expect_row(&asked, IN_FIRST);
         }
     }
@@ -577,8 +562,7 @@ TEST(gives_the_place_of_a_closed_connection_to_the_next)
     close(request.fd);
     expect_failure(&first, BAG_ERROR_BAD_GATEWAY, "answered wrongly");
     request = accept_request(0);
-    bag_infer_drop(&second.infer);
-    free_inference(&second); /* is cancelled */
+    drop_inference(&second); /* is cancelled */
     drop_request(&request);
     serve_row(&third, IN_FIRST);
     serve_row(&fourth, IN_FIRST);
@@ -593,8 +577,7 @@ TEST(forgets_a_cancelled_one_that_waits)
     ask_for(&second, IN_FIRST);
     ask_for(&third, IN_FIRST);
     struct request request = accept_request(0);
-    bag_infer_drop(&second.infer);
-    free_inference(&second);
+    drop_inference(&second);
     int fd = reply_well(&request);
     expect_row(&first, IN_FIRST);
     request = read_request(0, fd);
@@ -776,7 +759,7 @@ TEST(asks_no_shard_that_is_known_to_be_unavailable)
         begin_inference(&asked, BOTH, 2, UINT64_MAX);
         struct request request = accept_request(0);
         expect_no_connection(1);
-        close(reply_with(&request, "Connection: close\r\n"));
+        answer_and_close(&request);
         expect_rows(&asked, without_second, 2);
     }
     assert_int_equal(outcomes(1, BAG_SHARD_REFUSED), 2);
@@ -866,18 +849,16 @@ TEST(ends_when_it_is_freed)
 {
     struct asked asked;
     make_inference(&asked, BOTH, 2); /* not begun */
-    bag_infer_drop(&asked.infer);
-    free_inference(&asked);
+    drop_inference(&asked);
     for (int stage = 0; stage < 3; stage++) {
         begin_inference(&asked, BOTH, 2, UINT64_MAX);
         struct request first = accept_request(0), second = accept_request(1);
         if (stage == 1)
-            close(reply_with(&first, "Connection: close\r\n"));
+            answer_and_close(&first);
         if (stage == 2)
             write_all_of(first.fd, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n12", 40);
         turn();
-        bag_infer_drop(&asked.infer);
-        free_inference(&asked);
+        drop_inference(&asked);
         assert_false(asked.is_done);
         if (stage != 1) {
             expect_cancelled(&first);

@@ -1,9 +1,6 @@
 /* Inferences that travel together: which are sent as one, their rows, and their failures. */
 #include "coordinator_fixture.h"
 
-AROUND_ALL(set_up, tear_down)
-AROUND_EACH(set_up_case, tear_down_case)
-
 /* Ids of bags of one inference each, of either shard. */
 #define IDS ((const int64_t[]){1, 39, 2, 38, 3, 37, 4, 36})
 
@@ -55,10 +52,10 @@ TEST(sends_what_begins_in_one_iteration_as_one)
     expect_bags(&second, 3);
     begin_joining(&later, &IDS[0], 1, UINT64_MAX); /* waits for none of them */
     serve_row(&later, IDS[0]);
-    close(reply_with(&request, "Connection: close\r\n"));
+    answer_and_close(&request);
     expect_rows(&asked[0], &IDS[0], 1); /* the others go on without the first */
     assert_false(asked[1].is_done || asked[2].is_done);
-    close(reply_with(&second, "Connection: close\r\n"));
+    answer_and_close(&second);
     expect_rows(&asked[1], &IDS[1], 1);
     expect_rows(&asked[2], &IDS[4], 4);
     assert_int_equal(outcomes(0, BAG_SHARD_OK), 2);
@@ -75,7 +72,7 @@ TEST(sends_many_in_several_requests)
         begin_joining(&asked[i], &(const int64_t){(int64_t)(i % 20)}, 1, UINT64_MAX);
     for (; !asked[MANY - 1].is_done; num_requests++) {
         struct request request = accept_request(0);
-        close(reply_with(&request, "Connection: close\r\n"));
+        answer_and_close(&request);
     }
     assert_in_range(num_requests, MANY / 128 + 1, MANY / 16);
     for (size_t i = 0; i < MANY; i++)
@@ -93,7 +90,7 @@ TEST(joins_none_of_another_model)
     struct request requests[2] = {accept_request(0), accept_request(0)};
     for (size_t i = 0; i < 2; i++) {
         expect_bags(&requests[i], 1);
-        close(reply_with(&requests[i], "Connection: close\r\n"));
+        answer_and_close(&requests[i]);
     }
     expect_row(&asked, IDS[2]);
     expect_row(&other, IDS[4]);
@@ -123,7 +120,7 @@ TEST(joins_none_of_another_timeout)
     expect_cancelled(&requests[1]);
     expect_no_connection(0);
     for (size_t i = 0; i < 3; i += 2)
-        close(reply_with(&requests[i], "Connection: close\r\n"));
+        answer_and_close(&requests[i]);
     expect_row(&asked[0], IDS[0]);
     expect_row(&asked[3], IDS[6]);
     expect_row(&asked[4], IDS[2]);
@@ -137,15 +134,13 @@ TEST(joins_nothing_large)
     assert_non_null(ids);
     make_one(&asked, ids, MANY, false);
     assert_false(bag_remote_infer_may_join(&asked.infer));
-    bag_infer_drop(&asked.infer);
-    free_inference(&asked);
+    drop_inference(&asked);
     free(ids);
     make_one(&asked, IDS, 2, false);
     assert_true(bag_remote_infer_may_join(&asked.infer));
     atomic_store(&member(1)->host->is_unavailable, true);
     assert_false(bag_remote_infer_may_join(&asked.infer));
-    bag_infer_drop(&asked.infer);
-    free_inference(&asked);
+    drop_inference(&asked);
 }
 
 /* ---- alone ----------------------------------------------------------------------------------- */
@@ -160,22 +155,10 @@ static void send_409(struct request *request)
     reply_error(request, 409, "another part");
 }
 
-static void send_503(struct request *request)
-{
-    reply_error(request, 503, "too busy");
-}
-
-static void send_nonsense(struct request *request)
-{
-    write_all_of(request->fd, "nonsense\r\n\r\n", 12);
-    free(request->bytes);
-    turn();
-}
-
 /* Each is sent again by itself, whatever a shard says about the request for all. */
 TEST(sends_each_again_by_itself)
 {
-    static void (*const bad[])(struct request *) = {send_409, send_503, send_400, send_nonsense,
+    static void (*const bad[])(struct request *) = {send_409, send_503, send_400, send_no_http,
                                                     drop_request};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         struct asked asked[3];
@@ -187,17 +170,17 @@ TEST(sends_each_again_by_itself)
         if (i < 2) { /* the first one that is sent again has the kept connection */
             request = read_request(0, fd);
             expect_bags(&request, 1);
-            close(reply_with(&request, "Connection: close\r\n"));
+            answer_and_close(&request);
             struct request others[2] = {accept_request(0), accept_request(0)};
             for (size_t j = 0; j < 2; j++)
-                close(reply_with(&others[j], "Connection: close\r\n"));
+                answer_and_close(&others[j]);
         } else {
             if (bad[i] != drop_request)
                 expect_closed(fd);
             for (size_t j = 0; j < 3; j++) {
                 request = accept_request(0);
                 expect_bags(&request, 1);
-                close(reply_with(&request, "Connection: close\r\n"));
+                answer_and_close(&request);
             }
         }
         for (size_t j = 0; j < 3; j++)
@@ -217,19 +200,19 @@ TEST(sends_only_those_again_that_failed)
         for (size_t i = 0; i < 2; i++) {
             second = accept_request(1);
             expect_bags(&second, 1);
-            close(reply_with(&second, "Connection: close\r\n"));
+            answer_and_close(&second);
         }
         if (unhurt != 2) { /* the other half of the last one */
             struct request half = accept_request(0);
             expect_bags(&half, 1);
-            close(reply_with(&half, "Connection: close\r\n"));
+            answer_and_close(&half);
         }
         for (size_t i = 0; i < 3; i++) {
             if (i != unhurt)
                 expect_rows(&asked[i], &IDS[1], 1 + (i == 2 && unhurt != 2));
         }
         assert_false(asked[unhurt].is_done);
-        close(reply_with(&request, "Connection: close\r\n"));
+        answer_and_close(&request);
         expect_row(&asked[unhurt], IDS[0]);
     }
 }
@@ -247,7 +230,7 @@ TEST(names_absent_shards_to_those_that_need_them)
     second = accept_request(1);
     drop_request(&second);
     expect_rows(&asked[1], &missing, 1);
-    close(reply_with(&request, "Connection: close\r\n"));
+    answer_and_close(&request);
     assert_null(strstr(asked[0].infer.scratch.absent, test.folder));
     expect_row(&asked[0], IDS[2]);
 }
@@ -306,7 +289,7 @@ TEST(fails_at_the_deadline_of_a_shard)
         char words[64];
         begin_three(asked);
         struct request requests[SHARDS] = {accept_request(0), accept_request(1)};
-        close(reply_with(&requests[!late], "Connection: close\r\n"));
+        answer_and_close(&requests[!late]);
         expect_row(&asked[!late], IDS[!late]);
         advance_ms(999);
         assert_false(asked[late].is_done || asked[2].is_done);
@@ -331,7 +314,7 @@ TEST(names_late_shards_to_those_that_need_them)
     world.front.remote.skips_absent = true;
     begin_three(asked);
     struct request request = accept_request(0), second = accept_request(1);
-    close(reply_with(&request, "Connection: close\r\n"));
+    answer_and_close(&request);
     assert_null(strstr(asked[0].infer.scratch.absent, test.folder));
     expect_row(&asked[0], IDS[0]);
     advance_ms(1000);
@@ -365,7 +348,7 @@ TEST(ends_alone_when_its_client_leaves)
         advance_ms(250);
         expect_failure(&asked[second], BAG_ERROR_CANCELLED, "the client has closed");
         expect_no_connection(0);
-        close(reply_with(&request, "Connection: close\r\n"));
+        answer_and_close(&request);
         expect_row(&asked[3 - leaver - second], IDS[2 * (3 - leaver - second) + 2]);
     }
 }
@@ -379,25 +362,20 @@ TEST(goes_on_without_those_that_are_freed)
         begin_each(asked, 3);
         struct request request = accept_request(0);
         expect_bags(&request, 3);
-        bag_infer_drop(&asked[freed].infer);
-        free_inference(&asked[freed]);
+        drop_inference(&asked[freed]);
         const size_t second = freed == 0;
-        bag_infer_drop(&asked[second].infer);
-        free_inference(&asked[second]);
+        drop_inference(&asked[second]);
         expect_no_connection(0);
-        close(reply_with(&request, "Connection: close\r\n"));
+        answer_and_close(&request);
         expect_row(&asked[3 - freed - second], IDS[2 * (3 - freed - second) + 2]);
 
         begin_each(asked, 3);
-        bag_infer_drop(&asked[freed].infer);
-        free_inference(&asked[freed]);
+        drop_inference(&asked[freed]);
         request = accept_request(0);
         expect_bags(&request, 2);
         for (size_t i = 0; i < 3; i++) {
-            if (i != freed) {
-                bag_infer_drop(&asked[i].infer);
-                free_inference(&asked[i]);
-            }
+            if (i != freed)
+                drop_inference(&asked[i]);
         }
         expect_cancelled(&request);
     }
@@ -412,7 +390,7 @@ TEST(ends_at_once_without_ids)
             begin_joining(&asked[i], &IDS[0], i != empty, UINT64_MAX);
         struct request request = accept_request(0);
         expect_rows(&asked[empty], NULL, 0);
-        close(reply_with(&request, "Connection: close\r\n"));
+        answer_and_close(&request);
         expect_row(&asked[!empty], IDS[0]);
     }
 }

@@ -4,8 +4,6 @@
  * any order. BAG_SEED=N begins with another one. */
 #include "fanout_fixture.h"
 
-AROUND_ALL(set_up, tear_down)
-
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 TEST(shards_answer_as_one_server)

@@ -2,8 +2,6 @@
  * parameters are the same. The reply must not differ. BAG_SEED=N begins with another seed. */
 #include "fanout_fixture.h"
 
-AROUND_ALL(set_up, tear_down)
-
 /* Some features of one table are joined and others stay apart. The reply must not differ. */
 TEST(features_are_answered_as_by_one_server)
 {
