@@ -9,8 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -26,25 +24,44 @@ REPORT_KEYS = ["url", "model", "workload", "date", "host", "processor", "seed", 
                "limited_by", "deciding_run", "notes", "runs"]
 
 
-def wait_for_line(process, text):
-    """Reads progress until a line has the text."""
-    lines = []
-    while not lines or text not in lines[-1]:
-        lines.append(process.stderr.readline())
-        expect(lines[-1], f"no line with {text!r} came: {lines}")
-
-
 def start_bench(*arguments):
     """The program while it asks, without a warm-up."""
     return subprocess.Popen([PROGRAM, "bench", "--warmup", "0", *map(str, arguments)], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, env=environment())
 
 
+def next_progress(asking):
+    """What the next line of progress says of a second or more: replies per second, p99 in ms, errors so far."""
+    shown = r" *\d+ s(?:  +\S+/s wanted)?  +([\d.]+)(k?) requests/s  p99 ([\d.]+)(k?) ms(?:  (\d+) errors)?\n"
+    lines = []
+    while not lines or not (found := re.fullmatch(shown, lines[-1])):
+        lines.append(asking.stderr.readline())
+        expect(lines[-1], f"no more progress was shown: {lines}")
+    rate, rate_unit, p99, p99_unit, errors = found.groups()
+    return float(rate) * (1000 if rate_unit else 1), float(p99) * (1000 if p99_unit else 1), int(errors or 0)
+
+
+def pause(server, asking):
+    """The server stands still until the generator has shown two lines without a reply: for 2 s at least."""
+    server.send(signal.SIGSTOP)
+    silent = 0
+    while silent < 2:
+        silent = 0 if next_progress(asking)[0] else silent + 1
+    server.send(signal.SIGCONT)
+
+
+def wait_for_replies(asking):
+    """Until there are replies, and those that a pause held up are behind."""
+    rate = 0
+    while not rate or p99 >= 1000:
+        rate, p99, _ = next_progress(asking)
+
+
 # ---- what is asked --------------------------------------------------------------------------------
 
 def test_report(server):
     """Keys, and figures that follow from what was asked: 5 bags of 4 ids of 32 bytes."""
-    report = bench_model(server, "items", "--closed", "--requests", 30, "--warmup", 0, "--bags", 5, "--ids", 4,
+    report = bench_model(server, "items", "--closed", *SHORT, "--requests", 30, "--bags", 5, "--ids", 4,
                          "--seed", 9, "--connections", 3)
     expect_equal(list(report), REPORT_KEYS)
     wanted = {"url": server.url, "model": "items", "seed": 9, "mode": "closed", "highest_rate": None, "hindered_by": None,
@@ -117,7 +134,7 @@ def test_same_seed_asks_the_same(server, directory):
     with foreign(Handler) as url:
         for seed in (5, 5, 6):
             Handler.seen.clear()
-            bench(url, "--closed", "--requests", 20, "--warmup", 0, "--connections", 1, "--seed", seed)
+            bench(url, "--closed", *SHORT, "--requests", 20, "--connections", 1, "--seed", seed)
             bodies.append(list(Handler.seen))
     expect(bodies[0] == bodies[1] and bodies[0] != bodies[2], "seeds do not decide")
 
@@ -145,46 +162,25 @@ def test_poisson(server):
 
 
 def test_sweep(server):
-    """The highest rate that holds was measured, and held."""
-    report = bench_model(server, "items", "--sweep", "--slo-ms", 200, "--duration", 0.5, "--connections", 1, "--warmup", 0)
+    """The highest rate that holds was measured, and held. Only another program beside the generator hinders a verdict."""
+    ended = run("bench", "--report", "-", "--sweep", "--slo-ms", 200, "--duration", 0.5, "--connections", 1, "--warmup", 0,
+                server.url, "items")
+    report = json.loads(ended.stdout)
     expect_equal(report["mode"], "sweep")
     expect_equal(report["runs"][0]["rate"], None)
     rates = [figures["rate"] for figures in report["runs"][1:]]
     expect_equal(rates, sorted(rates), "runs by rate")
+    if report["limited_by"] == "generator":
+        expect_equal((ended.returncode, report["highest_rate"], report["deciding_run"]), (3, None, None), ended.stderr)
+        return
+    expect_equal(ended.returncode, 0, ended.stderr)
     deciding = report["runs"][report["deciding_run"]]
     expect(abs(deciding["rate"] / report["highest_rate"] - 1) < 1e-4, f"{report}")
     expect(deciding["latency_ms"]["p99"] <= 200, f"{deciding}")
 
 
-def test_sweep_tries_again():
-    """One pause does not decide: a rate that fails is tried again before a lower one is."""
-    lines = []
-    with Server("--demo") as server, start_bench("--sweep", "--slo-ms", 500, "--duration", 1, server.url, "items") as ended:
-        wait_for_line(ended, "as fast as answers come")
-        server.send(signal.SIGSTOP)
-        resume = threading.Timer(0.8, server.send, [signal.SIGCONT])
-        resume.start()
-        while len(lines) < 2:
-            lines.append(ended.stderr.readline().split())  # 2.41k/s wanted 2.41k requests/s p99 1.20 ms holds
-        resume.join()
-        ended.terminate()
-    expect_equal(lines[0][-3:], ["does", "not", "hold"])
-    expect_equal(lines[1][0], lines[0][0], "the rate of the second trial")
-
-
-def hindered(url, *arguments):
-    """The report of a sweep without a verdict, which text and JSON explain alike."""
-    ended = run("bench", "--sweep", "--report", "-", "--warmup", 0, *arguments, url)
-    expect_equal(ended.returncode, 3, ended.stderr)
-    report = json.loads(ended.stdout)
-    expect_equal((report["highest_rate"], report["deciding_run"]), (None, None))
-    expect(f"\nNo verdict. {report['hindered_by']}\n" in ended.stderr, ended.stderr)
-    expect("highest rate that holds" not in ended.stderr, ended.stderr)
-    return report
-
-
 def test_no_verdict_on_a_busy_processor():
-    """Two busy loops beside the generator make it late: a sweep says so in place of a rate."""
+    """Two busy loops before the generator make it late: a sweep says so in place of a rate, as text and in JSON."""
     with Server("--demo") as server, contextlib.ExitStack() as stack:
         processor = sorted(os.sched_getaffinity(0))[-1:]
         for _ in range(2):
@@ -192,66 +188,52 @@ def test_no_verdict_on_a_busy_processor():
                 [sys.executable, "-c", "import time\nend = time.monotonic() + 120\nwhile time.monotonic() < end: pass"]))
             stack.callback(loop.kill)
             os.sched_setaffinity(loop.pid, processor)
-        before = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, processor)  # the generator inherits it
-        stack.callback(os.sched_setaffinity, 0, before)
-        report = hindered(f"{server.url}", "--slo-ms", 1, "--get", "/v2/health/live")
+        # The generator inherits both: where it runs, and that it takes the processor from nobody when it wakes up.
+        stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
+        os.sched_setaffinity(0, processor)
+        stack.callback(os.sched_setscheduler, 0, os.sched_getscheduler(0), os.sched_getparam(0))
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        ended = run("bench", "--sweep", "--report", "-", "--warmup", 0, "--slo-ms", 1, "--get", "/v2/health/live", server.url)
+    expect_equal(ended.returncode, 3, ended.stderr)
+    report = json.loads(ended.stdout)
+    expect_equal((report["highest_rate"], report["deciding_run"], report["limited_by"]), (None, None, "generator"))
     expect("the generator itself was late by" in report["hindered_by"], report["hindered_by"])
     expect("(taskset)" in report["hindered_by"], report["hindered_by"])
-    expect_equal(report["limited_by"], "generator")
-
-
-def test_no_verdict_if_no_rate_holds():
-    """A server that takes 300 ms for each reply cannot meet 10 ms at any rate, and no rate is named."""
-    class Slow(Foreign):
-        def infer(self, _):
-            time.sleep(0.3)
-            self.answer(200, {})
-    with foreign(Slow) as url:
-        report = hindered(url, "--rows", 10, "--slo-ms", 100, "--connections", 256)
-    expect("No rate holds." in report["hindered_by"] and "--slo-ms" in report["hindered_by"], report["hindered_by"])
-    deciding = report["runs"][1]
-    expect(deciding["seconds"] >= 10 or deciding["answered"] >= 1000, f"{deciding}")
-    expect_equal(len(report["runs"]), 2)  # the closed loop, and one run
+    expect(f"\nNo verdict. {report['hindered_by']}\n" in ended.stderr, ended.stderr)
+    expect("highest rate that holds" not in ended.stderr, ended.stderr)
 
 
 def test_progress_is_of_each_second():
-    """A pause is in the p99 of its second, and not in those after it."""
-    with Server("--demo") as server, start_bench("--rate", 500, "--duration", 60, server.url, "items") as asking:
-        wait_for_line(asking, "1 s")
-        server.send(signal.SIGSTOP)
-        resume = threading.Timer(0.5, server.send, [signal.SIGCONT])
-        resume.start()
-        resume.join()
-        seen = []
-        while len(seen) < 4 or max(seen[:-3]) < 300:
-            line = asking.stderr.readline()
-            expect(line, f"no second has the pause: {seen}")
-            seen.append(float(line.split("p99 ")[1].split()[0]))
-        expect(seen[-1] < 300, f"the pause does not end: {seen}")
+    """A pause is in the p99 of the seconds whose replies it held up, and not in those after them."""
+    with Server("--demo") as server, start_bench("--rate", 500, "--duration", 30, server.url, "items") as asking:
+        next_progress(asking)
+        pause(server, asking)
+        while next_progress(asking)[1] < 1000:
+            pass
+        wait_for_replies(asking)
         asking.send_signal(signal.SIGINT)
         asking.communicate()
 
 
 def paused(server, *arguments):
-    """The figures of three seconds in which the server stood still for half a second."""
-    with start_bench("--report", "-", "--duration", 3, *arguments, server.url, "items") as ended:
-        wait_for_line(ended, "1 s")
-        server.send(signal.SIGSTOP)
-        resume = threading.Timer(0.5, server.send, [signal.SIGCONT])
-        resume.start()
-        out, _ = ended.communicate()
-        resume.join()
+    """The figures of some seconds in which the server stood still for 2 s or more."""
+    with start_bench("--report", "-", "--duration", 60, *arguments, server.url, "items") as asking:
+        next_progress(asking)
+        pause(server, asking)
+        wait_for_replies(asking)
+        asking.send_signal(signal.SIGINT)
+        out, _ = asking.communicate()
     return only(json.loads(out))["latency_ms"]
 
 
 def test_pause():
-    """A server that is stopped for half a second: seen by all that were due meanwhile, at a rate."""
+    """A server that stands still: seen by all requests that were due meanwhile, at a rate; in a closed loop by one for each
+    connection, which is less than 1 %."""
     with Server("--demo") as server:
         at_rate = paused(server, "--rate", "500")
         closed = paused(server, "--closed", "--connections", "4")
-    expect(at_rate["max"] >= 450 and at_rate["p99"] >= 300, f"{at_rate}")
-    expect(closed["max"] >= 450 and closed["p99"] < 300, f"{closed}")
+    expect(at_rate["max"] >= 1900 and at_rate["p99"] >= 1000, f"{at_rate}")
+    expect(closed["max"] >= 1900 and closed["p99"] < 1000, f"{closed}")
 
 
 def test_unix_and_token(directory):
@@ -287,7 +269,7 @@ def test_synthetic_preset():
 
 def test_synthetic_sequences():
     """DLRM-v3's request, and the same with each id sent once: at most 0.51 of the rows of the reply."""
-    arguments = ("--preset", "mlperf-dlrm-v3", "--closed", "--requests", 16, "--bodies", 16, "--connections", 1, "--warmup", 0)
+    arguments = ("--preset", "mlperf-dlrm-v3", "--closed", *SHORT, "--requests", 16, "--bodies", 16, "--connections", 1)
     with Server("--synthetic", "mlperf-dlrm-v3", "--synthetic-bytes", "256MiB") as server, Client(server) as client:
         rows = []
         for unique in ((), ("--unique",)):
@@ -321,7 +303,7 @@ def test_foreign_server():
     with foreign(Foreign) as url:
         said = bench(url, code=2)
         expect("does not say how many rows it has: --rows" in said, said)
-        figures = only(bench(url, "--rows", 10, "--closed", "--requests", 40, "--warmup", 0, "--connections", 2))
+        figures = only(bench(url, "--rows", 10, "--closed", *SHORT, "--requests", 40, "--connections", 2))
         expect_equal((figures["sent"], figures["answered"]), (40, 30))
         expect_equal(figures["errors"], {"503": {"count": 10, "first": "come back later"}})
         said = bench(url, "--weights", "--rows", 10, code=2)
@@ -382,7 +364,7 @@ def test_server_dies(arguments, directory):
     """What was measured until then is reported, and the exit code is 1."""
     with Server("--demo") as server:
         with start_bench("--report", directory / "report", "--duration", 60, *arguments, server.url, "items") as asking:
-            wait_for_line(asking, "1 s")
+            next_progress(asking)
             server.send(signal.SIGKILL)
             _, said = asking.communicate()
         server.check_end(-signal.SIGKILL)
@@ -395,7 +377,7 @@ def test_server_dies(arguments, directory):
 def test_interrupted(server, directory):
     """SIGINT ends it early, with what was measured."""
     with start_bench("--report", directory / "report", "--duration", 60, "--closed", server.url, "items") as asking:
-        wait_for_line(asking, "1 s")
+        next_progress(asking)
         asking.send_signal(signal.SIGINT)
         _, said = asking.communicate()
     expect(asking.returncode == 1 and "stopped by a signal" in said, said)
@@ -408,11 +390,12 @@ def test_table_that_changes(directory):
     with Server("--table", f"t={directory / 't.npy'}", "--model-control", "explicit", "--admin-socket",
                 directory / "admin") as server:
         with start_bench("--duration", 60, "--closed", "--connections", 2, server.url) as asking:
-            wait_for_line(asking, "1 s")
+            next_progress(asking)
             np.save(directory / "new.npy", np.ones((10, 2), np.float32))
             (directory / "new.npy").rename(directory / "t.npy")
             server.send(signal.SIGHUP)
-            wait_for_line(asking, "errors")
+            while not next_progress(asking)[2]:
+                pass
             asking.send_signal(signal.SIGINT)
             out, _ = asking.communicate()
     expect("400: " in out and "must be from 0 to 9" in out, out)
@@ -482,7 +465,7 @@ def test_compare(server, directory):
     expect(f"Before, items of {server.url}:" in ended.stdout, ended.stdout)
     ratios = "requests/s [0-9.]+, p50 [0-9.]+, p99 [0-9.]+ of those before"
     expect(re.search(f"^As fast as answers come: {ratios}$", ended.stdout, re.MULTILINE), ended.stdout)
-    expect("another" not in ended.stdout, ended.stdout)
+    expect("was another one" not in ended.stdout and "of another machine" not in ended.stdout, ended.stdout)
     ended = run("bench", "--closed", *SHORT, "--bags", 3, "--zipf", 1.1, "--compare", directory / "before", server.url,
                 "items")
     expect("\nThe workload before was another one (before and now): bags 1 and 3, zipf 0 and 1.1.\n" in ended.stdout,
