@@ -12,6 +12,16 @@ heading() { printf '\n== %s\n' "$*"; }
 # usage SCRIPT prints the lines at its head.
 usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$1"; }
 
+# answer_help SCRIPT ARGUMENT... prints these lines and ends the script, if the first argument asks for it.
+answer_help() {
+    case ${2:-} in
+    -h | --help)
+        usage "$1"
+        exit
+        ;;
+    esac
+}
+
 die() {
     printf '%s: %s\n' "$0" "$*" >&2
     exit 1

@@ -8,6 +8,7 @@
 REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=deploy/lib.sh
 . "$REPOSITORY/deploy/lib.sh"
+answer_help "$0" "$@"
 
 WORK=$REPOSITORY/build/deploy
 

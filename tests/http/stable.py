@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """Names that users rely on (deploy/RELEASES.md), as the sources, a server and the pages have them now.
 
     tests/http/stable.py > tests/stable/names.json     at a release, to take the new names in

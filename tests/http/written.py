@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """Files as this version writes them, for the later ones that must read them (deploy/RELEASES.md).
 
     tests/http/written.py tests/stable/VERSION     at a release, with BAGSERVE naming the program that is released
