@@ -58,6 +58,26 @@ void bag_change_plan_show_bad(const struct bag_change_plan *plan)
     publish_now(plan->models);
 }
 
+void bag_models_unlist_rejected(struct bag_models *models)
+{
+    bool shows = false;
+    for (size_t i = 0; i < models->num_names; i++) {
+        const struct bag_name *name = models->names[i];
+        bool exists = bag_config_find_model(models->config, name->text) != NULL;
+        for (size_t j = 0; !exists && j < name->count; j++) {
+            struct bag_version *version = name->versions[j];
+            const struct bag_source *found = version->found;
+            if (!version->now.model || bag_listed_is_ready(&version->now) || !found ||
+                (!found->is_named && !bag_model_has_shards(found->model)))
+                continue;
+            bag_version_show(version, (struct bag_listed){0}, false);
+            shows = true;
+        }
+    }
+    if (shows)
+        publish_now(models);
+}
+
 /* Returns whether the version is to be loaded and does not answer meanwhile. */
 static bool is_unavailable_meanwhile(const struct bag_version *version)
 {

@@ -39,6 +39,10 @@ void bag_change_plan_finish_loading(struct bag_change_plan *plan, bool ok);
 /* Publishes why a plan could not be made, if one version is to blame. */
 void bag_change_plan_show_bad(const struct bag_change_plan *plan);
 
+/* Removes from the index of models what only a configuration names that was rejected: versions that
+ * its scan found and that do not serve. models->config is the one before again. */
+void bag_models_unlist_rejected(struct bag_models *models);
+
 /* Applies the deltas of the tables that serve: of all models, or of those in `control` if it is not
  * NULL. See bag_updates_take_deltas(). Returns false and sets *problem to the first failure. */
 bool bag_models_take_deltas(struct bag_models *models, const struct bag_control *control,

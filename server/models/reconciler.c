@@ -69,6 +69,7 @@ static bool change_configuration(struct bag_reconciler *reconciler, struct bag_p
     bag_config_free(&reconciler->reread);
     reconciler->reread = before;
     reconciler->models.config = config;
+    bag_models_unlist_rejected(&reconciler->models);
     return false;
 }
 
