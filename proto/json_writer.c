@@ -1,7 +1,6 @@
 /* Writes JSON documents; see json_writer.h. */
 #include "json_writer.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +110,7 @@ void bag_json_write(struct bag_json_writer *json, const struct bag_json_member *
             continue;
         }
         if (at->kind == BAG_JSON_INTEGER)
-            snprintf(text, sizeof text, "%" PRId64, at->value.integer);
+            *bag_integer_put(text, at->value.integer) = 0;
         else if (at->kind == BAG_JSON_REAL)
             print_real(text, sizeof text, at->value.real);
         else if (at->kind == BAG_JSON_FLAG)
@@ -137,7 +136,7 @@ void bag_json_integers(struct bag_json_writer *json, const char *key, const int6
     bag_json_open(json, key, '[');
     for (size_t i = 0; i < count; i++) {
         char text[24];
-        snprintf(text, sizeof text, "%" PRId64, integers[i]);
+        *bag_integer_put(text, integers[i]) = 0;
         bag_json_raw(json, NULL, text);
     }
     bag_json_close(json);

@@ -112,6 +112,14 @@ static inline char *bag_digits_put(char *out, uint64_t value)
     return out + bytes;
 }
 
+/* Writes a number likewise, with a minus sign if it is negative. */
+static inline char *bag_integer_put(char *out, int64_t value)
+{
+    if (value < 0)
+        *out++ = '-';
+    return bag_digits_put(out, value < 0 ? -(uint64_t)value : (uint64_t)value);
+}
+
 /* Writes a text without its NUL and returns its end. */
 static inline char *bag_text_put(char *out, const char *text)
 {

@@ -92,12 +92,9 @@ static inline void add_key(struct line *line, const char *key, size_t bytes)
 
 static void add_number(struct line *line, int64_t number)
 {
-    char *end = line->text + line->bytes;
     if (line->bytes > LINE_BYTES - 8 - NUMBER_BYTES)
         return;
-    if (number < 0)
-        *end++ = '-';
-    end = bag_digits_put(end, number < 0 ? -(uint64_t)number : (uint64_t)number);
+    char *end = bag_integer_put(line->text + line->bytes, number);
     line->bytes = (size_t)(end - line->text);
 }
 

@@ -3,6 +3,7 @@
 #include "testing.h"
 
 #include "proto/json.h"
+#include "proto/json_writer.h"
 
 static void accepts(const char *text)
 {
@@ -444,4 +445,17 @@ TEST(test_rejects_numbers_out_of_range)
     rejects("[1e309]", "line 1, column 2: the number is too large to be represented");
     rejects("[1,-1.8e308]", "line 1, column 4: the number is too large to be represented");
     accepts("[1.7e308,1e-999,0e999]");
+}
+
+TEST(test_writes_numbers_up_to_their_limits)
+{
+    static const int64_t integers[] = {0, -1, -10, INT64_MAX, INT64_MIN};
+    struct bag_json_writer json = {.is_pretty = false};
+    bag_json_open(&json, NULL, '{');
+    bag_json_integers(&json, "integers", integers, COUNT_OF(integers));
+    BAG_JSON_WRITE(&json, BAG_KEY("least", INT64_MIN), BAG_KEY("most", UINT64_MAX));
+    char *text = bag_json_end(&json);
+    assert_string_equal(text, "{\"integers\":[0,-1,-10,9223372036854775807,-9223372036854775808],"
+                              "\"least\":-9223372036854775808,\"most\":18446744073709551615}");
+    free(text);
 }
