@@ -20,6 +20,9 @@
 #define TILE_BYTES ((size_t)8 << 20)
 /* The minimum number of bytes that is read at one position, however many columns there are. */
 #define RUN_BYTES ((size_t)64 << 10)
+/* The maximum of one call. Kernels without preemption let no other thread run until a call has
+ * copied its bytes, however low the priority of the caller is: a loop waited 5 ms for 8 MiB. */
+#define PIECE_BYTES ((size_t)512 << 10)
 /* With a rate limit, one call reads what the limit allows in this fraction of a second, so that
  * progress is reported and cancelling noticed soon. */
 #define PIECES_PER_S 10
@@ -120,8 +123,8 @@ static bool is_cancelled(const struct reading *reading)
 static size_t piece_bytes_of(const struct bag_load_options *options)
 {
     if (!options->bytes_per_second)
-        return TILE_BYTES;
-    return within(options->bytes_per_second / PIECES_PER_S, RUN_BYTES, TILE_BYTES);
+        return PIECE_BYTES;
+    return within(options->bytes_per_second / PIECES_PER_S, RUN_BYTES, PIECE_BYTES);
 }
 
 /* Takes the next tile. Returns false if there is none, or another reader has failed. */
