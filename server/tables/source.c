@@ -262,12 +262,13 @@ static uint64_t hash_file(uint64_t hash, const struct bag_table_file *file)
     return bag_hash_word(hash, (uint64_t)file->modified.tv_nsec);
 }
 
-/* Adds arrays in files, and how many there are, to a hash. */
+/* Adds files of arrays, and how many there are, to a hash. The rules of the model say which array
+ * of a file is meant. */
 static uint64_t hash_arrays(uint64_t hash, const struct bag_table_file *files, size_t count)
 {
     hash = bag_hash_word(hash, count);
     for (size_t i = 0; i < count; i++)
-        hash = bag_hash_word(hash_file(hash, &files[i]), files[i].npy.data_offset);
+        hash = hash_file(hash, &files[i]);
     return hash;
 }
 
