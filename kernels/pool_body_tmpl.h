@@ -57,17 +57,17 @@ BAG_LANE void K(fetch_result)(int vectors, const char *out)
 
 /* The bags of a call, and a position in them. */
 struct K(bags) {
-    const char *ids;       /* the call's */
-    const char *next;      /* offset of the bag after this one */
-    size_t offset_bytes;   /* from one offset to the next */
-    size_t left;           /* number of bags after this one */
-    const char *last_end;  /* end of the ids of the last bag */
-    const char *end_id;    /* end of the ids of this bag */
-    const char *fetch_end; /* ids before this one have a row to prefetch */
-    char *out;             /* result of this bag */
-    size_t stride;         /* from one result to the next */
-    bool finishes;         /* sums are divided, or results are narrower */
-    bool is_several;       /* a row has several tiles */
+    const char *ids;         /* the call's */
+    const char *next;        /* offset of the bag after this one */
+    const char *next_end;    /* offset of the bag after the last one to pool */
+    const char *offsets_end; /* end of the call's offsets: without one, a bag ends with the ids */
+    size_t offset_bytes;     /* from one offset to the next */
+    const char *end_id;      /* end of the ids of this bag */
+    const char *fetch_end;   /* ids before this one have a row to prefetch */
+    char *out;               /* result of this bag */
+    size_t stride;           /* from one result to the next */
+    bool finishes;           /* sums are divided, or results are narrower */
+    bool is_several;         /* a row has several tiles */
 };
 
 /* Returns the first entry of this bag. */
@@ -88,7 +88,6 @@ BAG_LANE void K(begin)(const struct bag_pool_args *args, enum bag_mode mode, siz
 /* Moves by `count` bags. Does not set the end of the bag's ids. */
 BAG_LANE void K(skip)(struct K(bags) * bags, size_t count)
 {
-    bags->left -= count;
     bags->next += count * bags->offset_bytes;
     bags->out += count * bags->stride;
 }
@@ -97,25 +96,16 @@ BAG_LANE void K(skip)(struct K(bags) * bags, size_t count)
  * rows stay in L1. */
 #define TURN_BAGS 16
 
-/* Counts the bags from this one on that have one entry each, as this one has. */
-BAG_LANE size_t K(count_singles)(const struct K(walk) * walk, const struct K(bags) * bags)
-{
-    const size_t left = bags->is_several && bags->left > TURN_BAGS ? TURN_BAGS : bags->left;
-    const size_t steps = count_steps(bags->next - bags->offset_bytes, left + 1,
-                                     bags->offset_bytes == sizeof(int64_t)) -
-                         1;
-    const bool is_last =
-        steps == bags->left && walk->id + (steps + 1) * walk->id_bytes == bags->last_end;
-    return steps + is_last;
-}
-
 /* Pools this bag, which has one entry, and those after it that have one, too; moves to the last of
  * them. Their offsets are read before their rows: many rows are loaded at the same time if the loop
  * has few instructions of its own. A mean of one row is the row. */
 BAG_LANE void K(pool_singles)(struct K(tile) * tile, enum bag_mode mode, int vectors,
                               struct K(walk) * walk, struct K(bags) * bags)
 {
-    const size_t count = K(count_singles)(walk, bags);
+    const size_t left =
+        bag_count_ids((size_t)(bags->next_end - bags->next), bags->offset_bytes) + 1;
+    const size_t most = bags->is_several && left > TURN_BAGS ? TURN_BAGS : left;
+    const size_t count = count_singles(tile->args, bags->next - bags->offset_bytes, most);
     const char *const end_id = walk->id + count * walk->id_bytes;
     const struct K(way) way = K(way_of)(tile);
     const size_t ahead_bytes = way.ahead * walk->id_bytes;
@@ -202,14 +192,12 @@ BAG_LANE void K(pool_all)(const struct K(tile) * first, size_t first_bag, size_t
     const char *const ids = args->indices.data;
     const char *const offsets = args->groups.data;
     const char *const offset = offsets + first_bag * offset_bytes;
-    const size_t end = end_bag < args->groups.count ? bag_load_id(offsets + end_bag * offset_bytes)
-                                                    : args->indices.count;
     struct K(bags) bags = {
         .ids = ids,
         .next = offset + offset_bytes,
+        .next_end = offsets + end_bag * offset_bytes,
+        .offsets_end = offsets + args->groups.count * offset_bytes,
         .offset_bytes = offset_bytes,
-        .left = end_bag - first_bag - 1,
-        .last_end = ids + end * id_bytes,
         .fetch_end = ids + bag_fetch_end(args, args->indices.count) * id_bytes,
         .out = out,
         .stride = args->bag_stride,
@@ -221,7 +209,8 @@ BAG_LANE void K(pool_all)(const struct K(tile) * first, size_t first_bag, size_t
     const bool has_singles = !bag_kind_is_rare(KIND) && (mode == BAG_MODE_PLAIN || !args->divides);
     K(begin)(args, mode, bag_load_id(offset), &walk);
     for (;;) {
-        bags.end_id = bags.left > 0 ? ids + bag_load_id(bags.next) * id_bytes : bags.last_end;
+        const bool is_last = __builtin_expect(bags.next == bags.offsets_end, 0);
+        bags.end_id = ids + (is_last ? args->indices.count : bag_load_id(bags.next)) * id_bytes;
         const size_t bytes = (size_t)(bags.end_id - walk.id);
         if (__builtin_expect(bytes > id_bytes, 1) || (bytes != 0 && !has_singles)) {
             K(pool_bag)(&tile, mode, vectors, &walk, &bags);
@@ -234,7 +223,7 @@ BAG_LANE void K(pool_all)(const struct K(tile) * first, size_t first_bag, size_t
         } else {
             bag_ref_empty(args, tile.all, bags.out);
         }
-        if (bags.left == 0)
+        if (bags.next == bags.next_end)
             return;
         K(skip)(&bags, 1);
     }

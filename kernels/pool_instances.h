@@ -258,11 +258,19 @@ BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Counts the offsets from the first one on, of at least one, that are one more than the one before
- * them: the bags of one entry. The first one counts. */
-static __attribute__((noinline)) size_t count_steps(const char *offsets, size_t count, bool wide)
+/* Counts the bags from the one at `offset` on that have one entry each, up to `most` bags. The
+ * first one has one. */
+static __attribute__((noinline)) size_t count_singles(const struct bag_pool_args *args,
+                                                      const char *offset, size_t most)
 {
-    return wide ? steps_64(offsets, count) : steps_32(offsets, count);
+    const bool wide = args->groups.wide;
+    const size_t offset_bytes = wide ? sizeof(int64_t) : sizeof(int32_t);
+    const size_t before = (size_t)(offset - (const char *)args->groups.data) / offset_bytes;
+    const size_t steps = wide ? steps_64(offset, most) : steps_32(offset, most);
+    const size_t last = before + most - 1;
+    if (steps < most)
+        return steps - 1;
+    return bag_offset_at(args, last + 1) - bag_offset_at(args, last) == 1 ? most : most - 1;
 }
 
 /* Divides sums by the divisor of a bag with weights, or with only `kept` entries. It is not worth a
