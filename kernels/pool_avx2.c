@@ -388,5 +388,6 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
 #define BAG_ID_VECTOR_BYTES    32
 #define BAG_FAR                1
 #define BAG_TO_FIRST           0
+#define BAG_ADDS_FUSED         0
 #include "pool_instances.h"
 #endif

@@ -256,5 +256,6 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
 #define BAG_ID_VECTOR_BYTES   64
 #define BAG_FAR               4
 #define BAG_TO_FIRST          1
+#define BAG_ADDS_FUSED        1
 #include "pool_instances.h"
 #endif

@@ -11,7 +11,8 @@
  *   #define BAG_FIND_KEYS            function that finds keys
  *   #define BAG_ID_VECTOR_BYTES      size of the vectors that check ids
  *   #define BAG_FAR                  how much further ahead the rows of far tables are prefetched
- *   #define BAG_TO_FIRST             1: there is a loop that prefetches into L1 */
+ *   #define BAG_TO_FIRST             1: there is a loop that prefetches into L1
+ *   #define BAG_ADDS_FUSED           1: half of the additions are fused multiplications with 1 */
 #include "pool_loop.h"
 #include "simd_ids.h"
 

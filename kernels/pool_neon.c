@@ -241,5 +241,6 @@ BAG_LANE void f32v_store_bf16_pair(enum bag_bf16_of of, char *to, f32v even, f32
 #define BAG_ID_VECTOR_BYTES   16
 #define BAG_FAR               2
 #define BAG_TO_FIRST          0
+#define BAG_ADDS_FUSED        0
 #include "pool_instances.h"
 #endif

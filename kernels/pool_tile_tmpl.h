@@ -139,7 +139,10 @@ BAG_LANE BODY K(columns_of)(bool scaled, enum bag_parity part, int vectors,
     return V(columns)(KIND, scaled, part, row, column);
 }
 
-/* Adds the columns of a row to the sums, or replaces sums by larger values. */
+/* Adds the columns of a row to the sums, or replaces sums by larger values. With BAG_ADDS_FUSED,
+ * every other vector of a kind that is converted is added by a fused multiplication with 1, which
+ * gives the same bits: a Zen 4 adds and converts on two of its four units, and multiplies on the
+ * others. Bags of 5 rows and more in L2 take 0.89 (int4) to 0.98 (f16) of the time. */
 BAG_LANE void K(take_columns)(bool scaled, enum bag_mode mode, int vectors,
                               const struct K(tile) * tile, const struct V(row) * row, BODY weight,
                               bool takes_larger, bool is_first, BODY *sums)
@@ -155,6 +158,8 @@ BAG_LANE void K(take_columns)(bool scaled, enum bag_mode mode, int vectors,
         BODY values = K(columns_of)(scaled, part, vectors, tile, row, column);
         if (takes_larger)
             sums[i] = is_first ? values : V(larger)(sums[i], values);
+        else if (mode == BAG_MODE_PLAIN && BAG_ADDS_FUSED && bag_kind_converts(KIND) && i % 2)
+            sums[i] = V(fused)(V(all)(1), values, sums[i]);
         else if (mode == BAG_MODE_PLAIN)
             sums[i] = V(add)(sums[i], values);
         else
