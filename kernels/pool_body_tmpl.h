@@ -102,10 +102,11 @@ BAG_LANE void K(skip)(struct K(bags) * bags, size_t count)
 BAG_LANE void K(pool_singles)(struct K(tile) * tile, enum bag_mode mode, int vectors,
                               struct K(walk) * walk, struct K(bags) * bags)
 {
-    const size_t left =
-        bag_count_ids((size_t)(bags->next_end - bags->next), bags->offset_bytes) + 1;
-    const size_t most = bags->is_several && left > TURN_BAGS ? TURN_BAGS : left;
-    const size_t count = count_singles(tile->args, bags->next - bags->offset_bytes, most);
+    const bool is_last = bags->next == bags->next_end;
+    const size_t count =
+        is_last ? 1
+                : count_singles(tile->args, bags->next - bags->offset_bytes, bags->next_end,
+                                bags->is_several ? TURN_BAGS : SIZE_MAX);
     const char *const end_id = walk->id + count * walk->id_bytes;
     const struct K(way) way = K(way_of)(tile);
     const size_t ahead_bytes = way.ahead * walk->id_bytes;

@@ -259,19 +259,20 @@ BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Counts the bags from the one at `offset` on that have one entry each, up to `most` bags. The
- * first one has one. */
-static __attribute__((noinline)) size_t count_singles(const struct bag_pool_args *args,
-                                                      const char *offset, size_t most)
+/* Counts the bags with offsets in [offset, end) that have one entry each, from the first one on,
+ * which has one, up to `most` bags. */
+static __attribute__((noinline)) size_t
+count_singles(const struct bag_pool_args *args, const char *offset, const char *end, size_t most)
 {
     const bool wide = args->groups.wide;
-    const size_t offset_bytes = wide ? sizeof(int64_t) : sizeof(int32_t);
-    const size_t before = (size_t)(offset - (const char *)args->groups.data) / offset_bytes;
-    const size_t steps = wide ? steps_64(offset, most) : steps_32(offset, most);
-    const size_t last = before + most - 1;
-    if (steps < most)
+    const size_t bytes = wide ? sizeof(int64_t) : sizeof(int32_t);
+    const size_t first = (size_t)(offset - (const char *)args->groups.data) / bytes;
+    const size_t bags = (size_t)(end - offset) / bytes, count = bags < most ? bags : most;
+    const size_t steps = wide ? steps_64(offset, count) : steps_32(offset, count);
+    const size_t last = first + count - 1;
+    if (steps < count)
         return steps - 1;
-    return bag_offset_at(args, last + 1) - bag_offset_at(args, last) == 1 ? most : most - 1;
+    return bag_offset_at(args, last + 1) - bag_offset_at(args, last) == 1 ? count : count - 1;
 }
 
 /* Divides sums by the divisor of a bag with weights, or with only `kept` entries. It is not worth a
