@@ -140,9 +140,9 @@ BAG_LANE BODY K(columns_of)(bool scaled, enum bag_parity part, int vectors,
 }
 
 /* Adds the columns of a row to the sums, or replaces sums by larger values. With BAG_ADDS_FUSED,
- * every other vector of a kind that is converted is added by a fused multiplication with 1, which
- * gives the same bits: a Zen 4 adds and converts on two of its four units, and multiplies on the
- * others. Bags of 5 rows and more in L2 take 0.89 (int4) to 0.98 (f16) of the time. */
+ * every other vector of a kind that is converted is added by a fused multiplication with 1. This
+ * gives the same bits. On a Zen 4, bags of 5 rows and more in L2 take 0.88 (int4) to 0.98 (f16) of
+ * the time, presumably because some vector units multiply but neither add nor convert. */
 BAG_LANE void K(take_columns)(bool scaled, enum bag_mode mode, int vectors,
                               const struct K(tile) * tile, const struct V(row) * row, BODY weight,
                               bool takes_larger, bool is_first, BODY *sums)

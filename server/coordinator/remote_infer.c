@@ -246,8 +246,8 @@ static struct bag_remote_infer *each_member(struct bag_remote_infer *leader, mem
 }
 
 /* Has an inference start again after the failure of a subrequest; NULL: it lacked memory. It starts
- * by itself, or with some of the others if one of them has a wrong id: several may have one, and
- * those that are well must neither wait for many failures nor be sent one by one. */
+ * by itself. If one of the others has a wrong id, it starts with some of them instead. Several may
+ * have one, and those that are well must neither wait for many failures nor be sent one by one. */
 static void restart(struct bag_remote_infer *run, const struct bag_subrequest *subrequest)
 {
     const size_t together = leader_of(run)->subrequests.fanout.num_made / WRONG_SHARE;
