@@ -48,8 +48,10 @@ struct bag_tiles {
     ptrdiff_t
         params_at;    /* position of scale and bias, relative to the first tile's part of a row */
     size_t last_byte; /* last byte of a tile that is prefetched, likewise */
-    size_t bytes_before; /* number of bytes before the first tile that are prefetched, too */
-    bool fetches_params; /* scale and bias are far from the first tile, which prefetches them */
+    size_t bytes_before;   /* number of bytes before the first tile that are prefetched, too */
+    size_t fetched_beyond; /* number of bytes after a tile that are prefetched with it, if the row
+                              has so many */
+    bool fetches_params;   /* scale and bias are far from the first tile, which prefetches them */
 };
 
 /* Where the rows that will be summed soon are prefetched to. The rows of tables in memory go to L2,

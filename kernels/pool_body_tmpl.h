@@ -14,6 +14,30 @@
 
 #include "pool_tile_tmpl.h"
 
+/* The number of vectors of the tiles of wide rows in memory; 0: such rows have the tiles of others.
+ * Those of f16, bf16 and int8 have 128 bytes: with wider ones bags of 20 entries and more take up
+ * to twice the time, because too few rows are loaded at the same time. */
+enum {
+    K(wide_vectors) = KIND == BAG_KIND_OF_F32                               ? V(lanes)
+                      : KIND == BAG_KIND_OF_F64                             ? 4
+                      : KIND == BAG_KIND_OF_INT8                            ? 128 / V(lanes)
+                      : KIND == BAG_KIND_OF_F16 || KIND == BAG_KIND_OF_BF16 ? 64 / V(lanes)
+                                                                            : 0
+};
+
+/* Returns how many bytes after a tile's part of a row are prefetched with it: 0 except for wide
+ * rows in memory. It is the constant 0 in most instances, which such rows do not use. In the
+ * general mode they have tiles of four vectors. */
+BAG_LANE size_t K(beyond)(enum bag_mode mode, int vectors, const struct K(tile) * tile)
+{
+    const int wide = mode == BAG_MODE_GENERAL && K(wide_vectors) > 4 ? 4 : K(wide_vectors);
+    const size_t further = bag_kind_bytes(KIND, tile->all->further);
+    const size_t left = further - (size_t)(tile->rows - tile->all->rows);
+    if (vectors == 0 || vectors != wide)
+        return 0;
+    return tile->all->fetched_beyond < left ? tile->all->fetched_beyond : left;
+}
+
 /* A position in the ids of a call, and in its weights if there are any. */
 struct K(walk) {
     const char *id, *weight; /* id and weight of the next entry */
@@ -113,13 +137,18 @@ BAG_LANE void K(pool_singles)(struct K(tile) * tile, enum bag_mode mode, int vec
     size_t stride = bags->stride;
     const bool narrows = K(narrows)(tile->args);
     char *out = bags->out;
+    size_t beyond = K(beyond)(mode, vectors, tile);
     /* The compiler would compute multiples of the stride for calls without such bags, too. */
     __asm__("" : "+r"(stride));
     for (;;) {
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
         K(clear)(sums, vectors);
-        if (__builtin_expect(walk->id < bags->fetch_end, 0))
-            K(fetch)(way, tile, vectors, bag_load_id(walk->id + ahead_bytes));
+        if (__builtin_expect(walk->id < bags->fetch_end, 0)) {
+            if (beyond > 0)
+                K(fetch_wide)(way, beyond, tile, vectors, bag_load_id(walk->id + ahead_bytes));
+            else
+                K(fetch)(way, tile, vectors, bag_load_id(walk->id + ahead_bytes));
+        }
         K(fetch_result)(vectors, out + stride * (vectors <= 4 ? 8 : 2));
         K(take_next)(tile, mode, vectors, walk, sums);
         if (__builtin_expect(narrows, 0))
@@ -132,6 +161,7 @@ BAG_LANE void K(pool_singles)(struct K(tile) * tile, enum bag_mode mode, int vec
         if (__builtin_expect(!bags->is_several, 1) || !K(move)(tile, vectors, &bags->out))
             break;
         K(begin)(tile->args, mode, K(first_entry)(bags), walk);
+        beyond = K(beyond)(mode, vectors, tile);
         out = bags->out;
     }
     K(skip)(bags, count - 1);
@@ -153,11 +183,18 @@ BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int v
         const char *const fetched_id = end_id < bags->fetch_end ? end_id : bags->fetch_end;
         const struct K(way) way = K(way_of)(tile);
         const size_t ahead_bytes = way.ahead * walk->id_bytes;
+        const size_t beyond = K(beyond)(mode, vectors, tile);
         K(fetch_result)(vectors, bags->out + bags->stride);
-        do {
-            K(fetch)(way, tile, vectors, bag_load_id(walk->id + ahead_bytes));
-            K(take_next)(tile, mode, vectors, walk, sums);
-        } while (walk->id != fetched_id);
+        if (__builtin_expect(beyond > 0, 0))
+            do {
+                K(fetch_wide)(way, beyond, tile, vectors, bag_load_id(walk->id + ahead_bytes));
+                K(take_next)(tile, mode, vectors, walk, sums);
+            } while (walk->id != fetched_id);
+        else
+            do {
+                K(fetch)(way, tile, vectors, bag_load_id(walk->id + ahead_bytes));
+                K(take_next)(tile, mode, vectors, walk, sums);
+            } while (walk->id != fetched_id);
     }
     while (is_short && (size_t)(end_id - walk->id) >= 4 * walk->id_bytes) {
         K(take_next)(tile, mode, vectors, walk, sums);
@@ -239,12 +276,15 @@ BAG_LANE void K(pool_kept)(const struct K(tile) * tile, int vectors, size_t firs
     const size_t fetch_end = bag_fetch_end(args, args->indices.count);
     const bool takes_larger = args->reduction == BAG_MAX;
     const struct K(way) way = K(way_of)(tile);
+    const size_t beyond = K(beyond)(BAG_MODE_GENERAL, vectors, tile);
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     bool is_first = true;
     K(clear)(sums, vectors);
     for (size_t entry = first; entry < end; entry++) {
         const int64_t id = bag_id_at(&args->indices, entry);
-        if (entry < fetch_end)
+        if (entry < fetch_end && beyond > 0)
+            K(fetch_wide)(way, beyond, tile, vectors, bag_id_at(&args->indices, entry + way.ahead));
+        else if (entry < fetch_end)
             K(fetch)(way, tile, vectors, bag_id_at(&args->indices, entry + way.ahead));
         if (!bag_keeps(args, entry, id))
             continue;

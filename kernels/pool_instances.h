@@ -385,6 +385,7 @@ DEFINE_DIVISION(f64v, f64)
                   [BAG_MODE_WEIGHTED] = {WEIGHTED_LOOPS(LOOP_NAME, kind)}, \
                   [BAG_MODE_GENERAL] = {GENERAL_LOOPS(LOOP_NAME, kind)}},  \
         .lanes = vector##_lanes,                                           \
+        .wide_vectors = kind##_wide_vectors,                               \
     };
 
 #define BAG_X(id, bits, vector) KERNEL(vector, id)

@@ -65,7 +65,8 @@ bag_keys_fn bag_ref_keys_find;
 struct bag_tile_set {
     /* Indexed by the vectors of the tile; 0 for rows narrower than a vector. NULL: none. */
     bag_loop_fn *loops[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
-    size_t lanes; /* number of lanes of a vector */
+    size_t lanes;        /* number of lanes of a vector */
+    size_t wide_vectors; /* number of vectors of the tiles of wide rows in memory; 0: as others */
 };
 
 struct bag_kernels {

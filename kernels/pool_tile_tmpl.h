@@ -126,6 +126,18 @@ BAG_LANE void K(fetch)(struct K(way) way, const struct K(tile) * tile, int vecto
         K(fetch_into)(2, way.straddles, tile, vectors, id);
 }
 
+/* Prefetches the tile's part of a row, and so many bytes after it, into L2. */
+BAG_LANE void K(fetch_wide)(struct K(way) way, size_t beyond, const struct K(tile) * tile,
+                            int vectors, int64_t id)
+{
+    const size_t tile_bytes = (size_t)K(sums_of)(vectors) * V(lanes) * bag_kind_bits(KIND) / 8;
+    const char *const end =
+        (const char *)((uintptr_t)tile->rows + (uintptr_t)id * tile->row_bytes + tile_bytes);
+    K(fetch_into)(2, way.straddles, tile, vectors, id);
+    for (size_t at = 0; at < beyond; at += 64)
+        bag_fetch_line(2, end + at);
+}
+
 /* Returns a vector of a row, from `column` on. */
 BAG_LANE BODY K(columns_of)(bool scaled, enum bag_parity part, int vectors,
                             const struct K(tile) * tile, const struct V(row) * row, size_t column)
