@@ -122,12 +122,15 @@ TEST(fetches_rows_into_the_first_cache_where_the_caches_hold_the_table)
     bag_caches = bag_caches_of_processor();
 }
 
-/* Returns the walk over a table of FP32 rows of so many bytes. */
-static struct bag_row_walk walk_of(size_t table_bytes, size_t row_bytes)
+/* Returns the walk over a table of rows of so many bytes. */
+static struct bag_row_walk walk_of(enum bag_row_format format, size_t table_bytes, size_t row_bytes)
 {
+    const bool is_plain = format == BAG_ROWS_PLAIN;
     const struct bag_table table = {.dtype = BAG_F32,
+                                    .row_format = format,
                                     .num_rows = (int64_t)(table_bytes / row_bytes),
-                                    .row_elements = row_bytes / sizeof(float)};
+                                    .row_elements = is_plain ? row_bytes / sizeof(float)
+                                                             : row_bytes - 2 * sizeof(float)};
     const struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
     struct bag_pool_plan plan;
     bag_pool_prepare(&table, &rules, &plan);
@@ -137,15 +140,47 @@ static struct bag_row_walk walk_of(size_t table_bytes, size_t row_bytes)
 TEST(prefetches_few_rows_before_a_call_where_that_gains)
 {
     bag_caches = (struct bag_caches){32 << 10, 512 << 10, 16 << 20};
-    struct bag_row_walk in_second = walk_of(256 << 10, 64);
+    struct bag_row_walk in_second = walk_of(BAG_ROWS_PLAIN, 256 << 10, 64);
     assert_int_equal(in_second.fetch, BAG_FETCH_NONE);
     assert_int_equal(in_second.early, 0);
     assert_int_equal(in_second.ahead, SIZE_MAX);
-    assert_int_equal(walk_of(4 << 20, 64).fetch, BAG_FETCH_SECOND);
-    assert_int_equal(walk_of(4 << 20, 64).early, 32);
-    assert_int_equal(walk_of(4 << 20, 512).early, 32);
-    assert_int_equal(walk_of(4 << 20, 1024).early, 0);
-    assert_int_equal(walk_of(64 << 20, 512).fetch, BAG_FETCH_FAR);
-    assert_int_equal(walk_of(64 << 20, 512).early, 32);
+    assert_int_equal(walk_of(BAG_ROWS_PLAIN, 4 << 20, 64).fetch, BAG_FETCH_SECOND);
+    assert_int_equal(walk_of(BAG_ROWS_PLAIN, 4 << 20, 64).early, 0);
+    assert_int_equal(walk_of(BAG_ROWS_INT8, 1 << 20, 64).early, 0);
+    assert_int_equal(walk_of(BAG_ROWS_INT8, 4 << 20, 64).early, 32);
+    assert_int_equal(walk_of(BAG_ROWS_INT8, 4 << 20, 512).early, 32);
+    assert_int_equal(walk_of(BAG_ROWS_INT8, 4 << 20, 1024).early, 0);
+    assert_int_equal(walk_of(BAG_ROWS_PLAIN, 64 << 20, 512).fetch, BAG_FETCH_FAR);
+    assert_int_equal(walk_of(BAG_ROWS_PLAIN, 64 << 20, 512).early, 32);
+    assert_int_equal(walk_of(BAG_ROWS_PLAIN, 64 << 20, 1024).early, 0);
+    bag_caches = bag_caches_of_processor();
+}
+
+/* An L2 waits for about 48 lines. */
+TEST(prefetches_rows_in_memory_as_far_ahead_as_a_cache_can_wait_for)
+{
+    bag_caches = (struct bag_caches){32 << 10, 512 << 10, 16 << 20};
+    assert_int_equal(walk_of(BAG_ROWS_PLAIN, 64 << 20, 64).ahead, 40);
+    assert_int_equal(walk_of(BAG_ROWS_INT8, 64 << 20, 64).ahead, 40);
+    assert_int_equal(walk_of(BAG_ROWS_PLAIN, 64 << 20, 4096).ahead, 12);
+    assert_int_equal(walk_of(BAG_ROWS_PLAIN, 4 << 20, 64).ahead, 64);
+    assert_int_equal(walk_of(BAG_ROWS_INT8, 4 << 20, 64).ahead, 32);
+    assert_int_equal(walk_of(BAG_ROWS_INT8, 4 << 20, 136).ahead, 24);
+    bag_caches = bag_caches_of_processor();
+}
+
+/* Tiles of wide rows in memory prefetch what follows them. */
+TEST(prefetches_wide_rows_in_memory_by_several_tiles)
+{
+    bag_caches = (struct bag_caches){32 << 10, 512 << 10, 16 << 20};
+    for (size_t columns = 255; columns <= 256; columns++) {
+        const size_t bytes = columns * sizeof(float);
+        const struct bag_row_walk far = walk_of(BAG_ROWS_PLAIN, 64 << 20, bytes);
+        const struct bag_row_walk near = walk_of(BAG_ROWS_PLAIN, 4 << 20, bytes);
+        const bool is_wide = columns == 256;
+        assert_int_equal(far.whole[BAG_MODE_PLAIN].fetched_beyond > 0, is_wide);
+        assert_true(far.whole[BAG_MODE_PLAIN].fetched_beyond < 2048);
+        assert_int_equal(near.whole[BAG_MODE_PLAIN].fetched_beyond, 0);
+    }
     bag_caches = bag_caches_of_processor();
 }
