@@ -150,7 +150,7 @@ static bool set_first_dimensions(const struct bag_planner *planner, size_t i, ui
     return true;
 }
 
-/* Stages FP32 rows of the next output, which is encoded last. */
+/* Stages the FP32 rows of an output that was added and is encoded last. */
 static bool stage_rows(struct bag_planner *planner, size_t num_rows, size_t row_elements)
 {
     struct bag_plan *plan = planner->plan;
@@ -182,29 +182,30 @@ static bool end_encoded(struct bag_planner *planner, struct bag_v2_reply_output 
 /* Adds the op of an encoded output of one feature. Rows that are stored in the format are copied
  * unchanged, also by shards. Others are encoded as soon as they are pooled, or last if shards pool
  * them, a matrix follows, or they are long. */
-static bool add_encoded_op(struct bag_planner *planner, size_t i, enum bag_row_format format)
+static struct bag_op *add_encoded_op(struct bag_planner *planner, size_t i,
+                                     enum bag_row_format format)
 {
     const struct bag_feature *feature = &planner->model->features[i];
     const size_t columns = bag_feature_columns(feature);
     const bool is_remote = bag_op_kind_of(feature->memory) == BAG_OP_REMOTE;
     const bool is_stored = !feature->projection && bag_pool_gives_stored(&planner->args[i], format);
+    struct bag_op *op;
     if (is_stored && is_remote) {
-        add_op(planner, i, planner->args[i].output_dtype, bag_encoded_row_bytes(format, columns))
-            ->row_format = format;
-        return true;
+        op = add_op(planner, i, planner->args[i].output_dtype,
+                    bag_encoded_row_bytes(format, columns));
+        op->row_format = format;
+    } else if (is_stored) {
+        op = begin_op(planner, i);
+        bag_pool_copy_stored(&op->args);
+    } else if (is_remote || feature->projection || columns > BAG_ENCODE_ELEMENTS) {
+        op = add_op(planner, i, BAG_F32, columns * sizeof(float));
+        op->is_staged = true;
+    } else {
+        op = begin_op(planner, i);
+        bag_pool_widen(&op->args);
+        op->row_format = format;
     }
-    if (is_stored) {
-        bag_pool_copy_stored(&begin_op(planner, i)->args);
-        return true;
-    }
-    if (is_remote || feature->projection || columns > BAG_ENCODE_ELEMENTS) {
-        add_op(planner, i, BAG_F32, columns * sizeof(float))->is_staged = true;
-        return stage_rows(planner, planner->args[i].num_bags, columns);
-    }
-    struct bag_op *op = begin_op(planner, i);
-    bag_pool_widen(&op->args);
-    op->row_format = format;
-    return true;
+    return op;
 }
 
 /* Adds an output of one feature whose rows are encoded. */
@@ -215,8 +216,12 @@ static bool add_encoded(struct bag_planner *planner, size_t i, enum bag_v2_encod
     const size_t num_rows = planner->args[i].num_bags;
     struct bag_v2_reply_output *output =
         begin_output(planner, feature->name, BAG_U8, bag_v2_is_binary(planner->request, encoding));
-    return set_first_dimensions(planner, i, 1, output) && add_encoded_op(planner, i, format) &&
-           end_encoded(planner, output, format, num_rows, bag_feature_columns(feature));
+    if (!set_first_dimensions(planner, i, 1, output))
+        return false;
+    const struct bag_op *op = add_encoded_op(planner, i, format);
+    const size_t columns = bag_feature_columns(feature);
+    return end_encoded(planner, output, format, num_rows, columns) &&
+           (!op->is_staged || stage_rows(planner, num_rows, columns));
 }
 
 /* Adds an output of one feature, with its op. */
@@ -379,8 +384,8 @@ static bool add_all(struct bag_planner *planner, enum bag_v2_encoding encoding)
     output->rank = 1;
     output->shape[0] = (int64_t)num_bags;
     if (!is_plain)
-        return stage_rows(planner, num_bags, columns) &&
-               end_encoded(planner, output, format, num_bags, columns);
+        return end_encoded(planner, output, format, num_bags, columns) &&
+               stage_rows(planner, num_bags, columns);
     output->rank = 2;
     output->shape[1] = (int64_t)columns;
     output->count = num_bags * columns;

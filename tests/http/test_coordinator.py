@@ -14,6 +14,8 @@ from shards import COLUMNS, OF, ROWS, Between, ask, front_of, make_tables, parts
 from table_files import random_rows
 from v2 import Client, Tensor
 
+MAX_REPLY_BYTES = 320 << 20  # by default
+
 
 @pytest.fixture(scope="module", params=["rows", "columns", "keys"], name="trio")
 def serve_trio(request, shared_directory, tables):
@@ -136,11 +138,17 @@ def refused(directory, urls, words, **keys):
 
 
 def test_row_formats_of_replies(directory, tables):
-    """The coordinator may have one of its own; with one of the shards, whose replies it cannot read, it says so."""
+    """The coordinator may have one of its own, and its limit is that of encoded rows, then of FP32 ones. With one of the
+    shards, whose replies it cannot read, it says so."""
     with parts_of(directory, tables["rows"], "rows") as servers:
         with front_of(directory, [server.url for server in servers], output_row_format="int8") as front, \
                 Client(front) as client:
             expect_equal(ask(client, [1, 5], [0], binary=True).embeddings().shape, (1, COLUMNS + 8))
+            for row_bytes, before in ((COLUMNS + 8, ""), (COLUMNS * 4, " before they are encoded")):
+                too_many = [Tensor(name, np.zeros(0, np.int64)) for name in ("indices", "segment_ids")] + \
+                    [Tensor("num_segments", np.array([MAX_REPLY_BYTES // row_bytes + 1]))]
+                expect_equal(client.infer("items", too_many, binary=True).expect(400).error(),
+                             f"the results would take more than {MAX_REPLY_BYTES} bytes{before}, the limit (max_reply_bytes)")
     with parts_of(directory, tables["rows"] | {"output_row_format": "int8"}, "rows") as servers:
         refused(directory, [server.url for server in servers], ["encoded there", "'output_row_format'"])
 
