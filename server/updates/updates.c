@@ -305,8 +305,8 @@ static bool is_repeated(struct group *group, struct bag_update *update)
     return true;
 }
 
-/* Checks that the table can store the update, and that no reader of another version needs a key
- * that it removes. */
+/* Checks that the table can store the update, and that no reader of another version that gets it
+ * needs a key that it removes. */
 static bool check(struct bag_update *update, bool *changes_keys)
 {
     const struct bag_updates_stream *stream = update->live->stream;
@@ -317,7 +317,7 @@ static bool check(struct bag_update *update, bool *changes_keys)
     const struct bag_live_rows *at;
     SLIST_FOREACH(at, &stream->tables, next)
     {
-        if (!bag_live_rows_check_readers(at, &update->batch, &update->problem))
+        if (!at->fell_behind && !bag_live_rows_check_readers(at, &update->batch, &update->problem))
             return false;
     }
     return true;

@@ -8,6 +8,7 @@ import pytest
 from control import COLUMNS, ROWS, collection, publish, publish_keyed, rows_of, serve, served, served_together
 from harness import expect, expect_equal, wait_until, write_json
 from updates import update
+from v2 import Tensor
 
 
 @pytest.mark.parametrize("mode", ["explicit", "none"])
@@ -125,6 +126,25 @@ def test_going_back_to_a_version_beside(directory, load, through, word, root):
         write_json(root / "t" / "1" / "config.json", {"load": load, "updates_through": 2})
         admin.load("t", 1).expect(200)
         expect_equal(served(client), 1)
+
+
+def test_default_key_of_a_version_that_gets_no_more_updates(directory, root):
+    """It keeps the key, so another version may lose it."""
+    default, new = ROWS - 2, ROWS
+    for version, settings in ((1, {"missing": "default", "default_index": default}), (2, {"spare_rows": 1})):
+        publish_keyed(root, "t", version)
+        write_json(root / "t" / str(version) / "config.json", settings)
+    write_json(root / "t" / "config.json", {"version_policy": {"latest": 2}})
+    with serve(directory, "--updates", "on") as server:
+        admin = server.admin.client
+        error = update(admin, "t", np.array([default], np.uint64), delete=True).expect(400).error()
+        expect("it is the default_index of model 't' and cannot be removed" in error, error)
+        update(admin, "t", np.array([new], np.uint64), [[3] * COLUMNS]).expect(200)
+        expect_equal(server.wait_event("a version gets no more updates")["version"], "1")
+        update(admin, "t", np.array([default], np.uint64), delete=True).expect(200)
+        error = server.client.infer("t", [Tensor("indices", np.array([[default]]))], binary=True).expect(400).error()
+        expect(f"is {default}, a key that the table does not have" in error, error)
+        expect_equal(served(server.client, version=1), 1)
 
 
 def test_update_while_a_mapped_version_waits(directory, root):
