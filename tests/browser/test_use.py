@@ -260,7 +260,7 @@ def test_where_models_are_changed(browser, directory):
 
 def test_a_load_is_watched(browser, directory):
     publish(directory / "models", "t", 1)
-    with serve(directory, "--load-bytes-per-second", "8MiB") as server:
+    with serve(directory, "--load-bytes-per-second", "2MiB") as server:
         open_admin(browser, server, "#/models")
         browser.wait_for("[data-model=t]")
         publish(directory / "models", "large", 1, rows_of(1, 1 << 19, 8))
