@@ -15,8 +15,8 @@
 #include "pool_tile_tmpl.h"
 
 /* The number of vectors of the tiles of wide rows in memory; 0: such rows have the tiles of others.
- * Those of f16, bf16 and int8 have 128 bytes: with wider ones bags of 20 entries and more take up
- * to twice the time, because too few rows are loaded at the same time. */
+ * Tiles of f16, bf16 and int8 have 128 bytes. If they are wider, too few rows are loaded at the
+ * same time, and bags of 20 entries and more take up to twice the time. */
 enum {
     K(wide_vectors) = KIND == BAG_KIND_OF_F32                               ? V(lanes)
                       : KIND == BAG_KIND_OF_F64                             ? 4
@@ -185,6 +185,8 @@ BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int v
         const size_t ahead_bytes = way.ahead * walk->id_bytes;
         const size_t beyond = K(beyond)(mode, vectors, tile);
         K(fetch_result)(vectors, bags->out + bags->stride);
+        /* Wide rows have a loop of their own. With one for all, bags of 5 rows of one f16 tile of
+         * 64 columns take 1.15 of the time. */
         if (__builtin_expect(beyond > 0, 0))
             do {
                 K(fetch_wide)(way, beyond, tile, vectors, bag_load_id(walk->id + ahead_bytes));
