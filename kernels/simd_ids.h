@@ -41,7 +41,7 @@ static inline bool any_sign(int bits, const void *vector)
  * only with a negative id, whose own sign is enough. `any_negative` and `ascending` are constants
  * of each call. The ids after the last whole vector are checked with the vector that ends at the
  * array's end. `steps` counts the ids from the first one on that are one more than the one before
- * them; the first one counts. */
+ * them; the first one counts. Its last vector, too, ends at the array's end. */
 #define BAG_DEFINE_IDS_VALID(bits)                                                                \
     typedef uint##bits##_t ids##bits##v __attribute__((vector_size(BAG_ID_VECTOR_BYTES)));        \
                                                                                                   \
@@ -75,16 +75,21 @@ static inline bool any_sign(int bits, const void *vector)
         return !(signs >> (bits - 1)) && !BAG_ANY_SIGN(bits, wrong);                              \
     }                                                                                             \
                                                                                                   \
+    static inline bool all_step_##bits(const char *ids, size_t at)                                \
+    {                                                                                             \
+        ids##bits##v step = ids##bits##_at(ids, at) - ids##bits##_at(ids, at - 1);                \
+        ids##bits##v others = (ids##bits##v)(step != 1);                                          \
+        return !BAG_ANY_SIGN(bits, others);                                                       \
+    }                                                                                             \
+                                                                                                  \
     static inline size_t steps_##bits(const char *ids, size_t count)                              \
     {                                                                                             \
         const size_t lanes = BAG_ID_VECTOR_BYTES * 8 / bits;                                      \
         size_t at = 1;                                                                            \
-        for (; at + lanes <= count; at += lanes) {                                                \
-            ids##bits##v step = ids##bits##_at(ids, at) - ids##bits##_at(ids, at - 1);            \
-            ids##bits##v others = (ids##bits##v)(step != 1);                                      \
-            if (BAG_ANY_SIGN(bits, others))                                                       \
-                break;                                                                            \
-        }                                                                                         \
+        while (at + lanes <= count && all_step_##bits(ids, at))                                   \
+            at += lanes;                                                                          \
+        if (count > lanes && at + lanes > count && all_step_##bits(ids, count - lanes))           \
+            return count;                                                                         \
         while (at < count && id##bits##_at(ids, at) == id##bits##_at(ids, at - 1) + 1)            \
             at++;                                                                                 \
         return at;                                                                                \
