@@ -89,7 +89,6 @@ struct K(bags) {
     const char *end_id;      /* end of the ids of this bag */
     const char *fetch_end;   /* ids before this one have a row to prefetch */
     char *out;               /* result of this bag */
-    size_t stride;           /* from one result to the next */
     bool finishes;           /* sums are divided, or results are narrower */
     bool is_several;         /* a row has several tiles */
 };
@@ -110,10 +109,10 @@ BAG_LANE void K(begin)(const struct bag_pool_args *args, enum bag_mode mode, siz
 }
 
 /* Moves by `count` bags. Does not set the end of the bag's ids. */
-BAG_LANE void K(skip)(struct K(bags) * bags, size_t count)
+BAG_LANE void K(skip)(const struct bag_pool_args *args, struct K(bags) * bags, size_t count)
 {
     bags->next += count * bags->offset_bytes;
-    bags->out += count * bags->stride;
+    bags->out += count * args->bag_stride;
 }
 
 /* The maximum number of bags of one entry whose first tile is pooled before the next one: their
@@ -122,8 +121,8 @@ BAG_LANE void K(skip)(struct K(bags) * bags, size_t count)
 
 /* Pools this bag, which has one entry, and those after it that have one, too; moves to the last of
  * them. Their offsets are read before their rows: many rows are loaded at the same time if the loop
- * has few instructions of its own. A mean of one row is the row. */
-BAG_LANE void K(pool_singles)(struct K(tile) * tile, enum bag_mode mode, int vectors,
+ * has few instructions of its own. A mean of one row is the row. `narrows`: see K(narrows). */
+BAG_LANE void K(pool_singles)(struct K(tile) * tile, enum bag_mode mode, int vectors, bool narrows,
                               struct K(walk) * walk, struct K(bags) * bags)
 {
     const bool is_last = bags->next == bags->next_end;
@@ -134,8 +133,7 @@ BAG_LANE void K(pool_singles)(struct K(tile) * tile, enum bag_mode mode, int vec
     const char *const end_id = walk->id + count * walk->id_bytes;
     const struct K(way) way = K(way_of)(tile);
     const size_t ahead_bytes = way.ahead * walk->id_bytes;
-    size_t stride = bags->stride;
-    const bool narrows = K(narrows)(tile->args);
+    size_t stride = tile->args->bag_stride;
     char *out = bags->out;
     size_t beyond = K(beyond)(mode, vectors, tile);
     /* The compiler would compute multiples of the stride for calls without such bags, too. */
@@ -164,7 +162,7 @@ BAG_LANE void K(pool_singles)(struct K(tile) * tile, enum bag_mode mode, int vec
         beyond = K(beyond)(mode, vectors, tile);
         out = bags->out;
     }
-    K(skip)(bags, count - 1);
+    K(skip)(tile->args, bags, count - 1);
 }
 
 /* Pools a tile of this bag, which has entries: first those that have a row to prefetch, then the
@@ -184,7 +182,7 @@ BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int v
         const struct K(way) way = K(way_of)(tile);
         const size_t ahead_bytes = way.ahead * walk->id_bytes;
         const size_t beyond = K(beyond)(mode, vectors, tile);
-        K(fetch_result)(vectors, bags->out + bags->stride);
+        K(fetch_result)(vectors, bags->out + args->bag_stride);
         /* Wide rows have a loop of their own. With one for all, bags of 5 rows of one f16 tile of
          * 64 columns take 1.15 of the time. */
         if (__builtin_expect(beyond > 0, 0))
@@ -240,13 +238,14 @@ BAG_LANE void K(pool_all)(const struct K(tile) * first, size_t first_bag, size_t
         .offset_bytes = offset_bytes,
         .fetch_end = ids + bag_fetch_end(args, args->indices.count) * id_bytes,
         .out = out,
-        .stride = args->bag_stride,
         .finishes = args->divides | K(narrows)(args),
-        .is_several = vectors > 0 && first->all->further > 0,
+        .is_several = vectors > 1 && first->all->further > 0, /* wider tiles cost less */
     };
     struct K(walk) walk = {.id_bytes = id_bytes};
     struct K(tile) tile = *first;
     const bool has_singles = !bag_kind_is_rare(KIND) && (mode == BAG_MODE_PLAIN || !args->divides);
+    /* A test of the result's type at each row would take up to a fifth of their time. */
+    const bool has_narrow_singles = bag_kind_converts(KIND) && (vectors == 1 || vectors == 2);
     K(begin)(args, mode, bag_load_id(offset), &walk);
     for (;;) {
         const bool is_last = __builtin_expect(bags.next == bags.offsets_end, 0);
@@ -259,13 +258,17 @@ BAG_LANE void K(pool_all)(const struct K(tile) * first, size_t first_bag, size_t
                 continue;
             }
         } else if (bytes != 0) {
-            K(pool_singles)(&tile, mode, vectors, &walk, &bags);
+            const bool narrows = K(narrows)(args);
+            if (has_narrow_singles && narrows)
+                K(pool_singles)(&tile, mode, vectors, true, &walk, &bags);
+            else
+                K(pool_singles)(&tile, mode, vectors, !has_narrow_singles && narrows, &walk, &bags);
         } else {
             bag_ref_empty(args, tile.all, bags.out);
         }
         if (bags.next == bags.next_end)
             return;
-        K(skip)(&bags, 1);
+        K(skip)(args, &bags, 1);
     }
 }
 
