@@ -61,8 +61,9 @@ enum bag_fetch { BAG_FETCH_NONE, BAG_FETCH_FIRST, BAG_FETCH_SECOND, BAG_FETCH_FA
 /* How the kernels walk over a table's rows. */
 struct bag_row_walk {
     size_t row_bytes, codes_at, params_at; /* size of a row; positions in it */
-    size_t ahead; /* number of rows by which prefetching is ahead of summing; SIZE_MAX: no
-                     prefetching */
+    size_t ahead;       /* number of rows by which prefetching is ahead of summing; SIZE_MAX: no
+                           prefetching */
+    size_t short_below; /* number of indices below which a call is short: see bag_set_ahead */
     size_t early; /* maximum number of indices of a call whose rows bag_pool_prefetch prefetches */
     struct bag_tiles whole[BAG_MODE_COUNT]; /* all columns */
     uint8_t kind;                           /* enum bag_row_kind */
@@ -80,6 +81,7 @@ struct bag_pool_args {
     /* With BAG_NONE, an entry that does not count gets zeros, whatever default_index is. */
     enum bag_reduction reduction;
     enum bag_dtype output_dtype;
+    size_t ahead;         /* the plan's walk's, or of a short call */
     size_t element_bytes; /* size of an element of the result */
     size_t bag_stride;    /* distance of the bags in the result, in bytes; the check sets it to the
                              size of a bag, and the caller may make it larger */

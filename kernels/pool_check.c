@@ -277,6 +277,7 @@ static void take_inputs(const struct bag_check *check, enum bag_form form,
     args->tiles = NULL;
     args->form = form;
     args->indices = ids_of(bag_check_input(check, BAG_INDICES));
+    bag_set_ahead(&check->plan->walk, args->indices.count, args);
     if (form == BAG_FORM_SEGMENTS)
         args->unsorted = rules->unsorted_segments;
     if (!weights)

@@ -85,6 +85,7 @@ static bool check_usual(const struct bag_pool_plan *plan, const struct bag_input
     if (num_bags > 1 && ids.count >= num_bags * BAG_EQUAL_LEAST_ENTRIES)
         args->tiles = NULL;
     args->indices = ids;
+    bag_set_ahead(&plan->walk, ids.count, args);
     args->groups = groups;
     args->form = BAG_FORM_OFFSETS;
     args->num_bags = num_bags;

@@ -59,7 +59,7 @@ static void encode_stored(const struct bag_pool_args *args, enum bag_row_format 
         .dtype = BAG_F32, .row_elements = args->table.row_elements, .row_format = format};
     /* A row of FP32 or, in its first half, of FP16. */
     static const float zeros[BAG_ENCODE_ELEMENTS];
-    const size_t ahead = args->walk->ahead, row_bytes = args->walk->row_bytes;
+    const size_t ahead = args->ahead, row_bytes = args->walk->row_bytes;
     const size_t to_bytes = bag_row_bytes(&to);
     const char *rows = args->table.rows;
     const size_t fetch_end = bag_fetch_end(args, range->end_bag);

@@ -23,7 +23,7 @@ void bag_pool_prefetch_rows(const struct bag_pool_args *args)
 void bag_pool_far(const struct bag_pool_args *args, const struct bag_tiles *tiles, size_t first_bag,
                   size_t end_bag, char *out)
 {
-    const size_t ahead = args->walk->ahead;
+    const size_t ahead = args->ahead;
     /* bag_pool_prefetch has prefetched the rows of calls with few indices. */
     if (args->indices.count > args->walk->early) {
         const size_t first = bag_offset_at(args, first_bag), end = bag_offset_at(args, end_bag);

@@ -160,11 +160,23 @@ BAG_LANE void bag_fetch_lines(int cache, const char *from, size_t bytes)
         bag_fetch_line(cache, from + i);
 }
 
-/* Returns the end of the entries, of those before `end`, at which the row that is walk->ahead
+/* The least number of indices of a short call. Fewer rows arrive at the same time anyway. */
+#define BAG_SHORT_LEAST 32
+
+/* Sets how far ahead a short call prefetches: a quarter of its indices, so that most of its rows
+ * are prefetched. Calls for 32 rows of f16 or bf16 in L3 take 0.9 of the time. */
+BAG_LANE void bag_set_ahead(const struct bag_row_walk *walk, size_t count,
+                            struct bag_pool_args *args)
+{
+    if (count < walk->short_below && count >= BAG_SHORT_LEAST)
+        args->ahead = count / 4;
+}
+
+/* Returns the end of the entries, of those before `end`, at which the row that is args->ahead
  * entries later is prefetched. 0: none. */
 BAG_LANE size_t bag_fetch_end(const struct bag_pool_args *args, size_t end)
 {
-    return end > args->walk->ahead ? end - args->walk->ahead : 0;
+    return end > args->ahead ? end - args->ahead : 0;
 }
 
 /* Prefetches `bytes` of an entry's row, of rows that begin at `rows`. The id may be of no row. The

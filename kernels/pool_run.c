@@ -235,7 +235,7 @@ static void copy_rows(const struct bag_pool_args *args, const struct bag_range *
 {
     const size_t bytes = (range->end_column - range->first_column) * args->element_bytes;
     const size_t at = range->first_column * args->element_bytes;
-    const size_t ahead = args->walk->ahead, row_bytes = args->walk->row_bytes;
+    const size_t ahead = args->ahead, row_bytes = args->walk->row_bytes;
     const bool streams = args->streams && can_stream(args, range);
     const bool keeps_all = bag_keeps_all(args);
     const char *rows = (const char *)args->table.rows + at;

@@ -97,7 +97,7 @@ struct K(way) {
 BAG_LANE struct K(way) K(way_of)(const struct K(tile) * tile)
 {
     const struct bag_row_walk *walk = tile->walk;
-    return (struct K(way)){walk->ahead, walk->straddles,
+    return (struct K(way)){tile->args->ahead, walk->straddles,
                            BAG_TO_FIRST && walk->fetch == BAG_FETCH_FIRST};
 }
 

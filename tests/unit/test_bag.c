@@ -184,3 +184,46 @@ TEST(prefetches_wide_rows_in_memory_by_several_tiles)
     }
     bag_caches = bag_caches_of_processor();
 }
+
+/* Returns how far ahead a call for `count` rows of so many bytes prefetches: one with offsets, or
+ * of the packed form. */
+static size_t ahead_of_call(size_t table_bytes, size_t row_bytes, size_t count, bool is_packed)
+{
+    static const int32_t ids[256];
+    const struct bag_table table = {.dtype = BAG_F32,
+                                    .num_rows = (int64_t)(table_bytes / row_bytes),
+                                    .row_elements = row_bytes / sizeof(float)};
+    const struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
+    struct bag_tensor indices = {
+        .dtype = BAG_I32, .rank = 1, .shape = {(int64_t)count}, .count = count, .data = ids};
+    const struct bag_tensor offsets = {
+        .dtype = BAG_I32, .rank = 1, .shape = {1}, .count = 1, .data = ids};
+    struct bag_inputs inputs = {{[BAG_INDICES] = &indices, [BAG_OFFSETS] = &offsets}};
+    struct bag_pool_plan plan;
+    struct bag_pool_args args;
+    struct bag_fault fault;
+    if (is_packed) {
+        inputs.tensor[BAG_OFFSETS] = NULL;
+        indices.rank = 2;
+        indices.shape[0] = 1;
+        indices.shape[1] = (int64_t)count;
+    }
+    bag_pool_prepare(&table, &rules, &plan);
+    assert_int_equal(bag_pool_check(&plan, &inputs, SIZE_MAX, &args, &fault), BAG_STATUS_OK);
+    return args.ahead;
+}
+
+TEST(prefetches_most_rows_of_short_calls_from_the_caches)
+{
+    bag_caches = (struct bag_caches){32 << 10, 512 << 10, 16 << 20};
+    for (int is_packed = 0; is_packed < 2; is_packed++) {
+        assert_int_equal(ahead_of_call(4 << 20, 128, 31, is_packed), 32);
+        assert_int_equal(ahead_of_call(4 << 20, 128, 32, is_packed), 8);
+        assert_int_equal(ahead_of_call(4 << 20, 128, 127, is_packed), 31);
+        assert_int_equal(ahead_of_call(4 << 20, 128, 128, is_packed), 32);
+        assert_int_equal(ahead_of_call(4 << 20, 64, 32, is_packed), 64);
+        assert_true(ahead_of_call(64 << 20, 128, 33, is_packed) >= 24);
+        assert_int_equal(ahead_of_call(128 << 10, 128, 33, is_packed), SIZE_MAX);
+    }
+    bag_caches = bag_caches_of_processor();
+}
