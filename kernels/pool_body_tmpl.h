@@ -38,6 +38,14 @@ BAG_LANE size_t K(beyond)(enum bag_mode mode, int vectors, const struct K(tile) 
     return tile->all->fetched_beyond < left ? tile->all->fetched_beyond : left;
 }
 
+/* Returns whether a tile is so small that a test at each row takes up to a tenth of the time, and
+ * of single rows a fifth. Then there is a loop for each outcome: whether rows are prefetched into
+ * L1, and whether the results of single rows are narrower. */
+BAG_LANE bool K(is_small)(int vectors)
+{
+    return vectors == 1 || vectors == 2;
+}
+
 /* A position in the ids of a call, and in its weights if there are any. */
 struct K(walk) {
     const char *id, *weight; /* id and weight of the next entry */
@@ -190,6 +198,11 @@ BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int v
                 K(fetch_wide)(way, beyond, tile, vectors, bag_load_id(walk->id + ahead_bytes));
                 K(take_next)(tile, mode, vectors, walk, sums);
             } while (walk->id != fetched_id);
+        else if (K(is_small)(vectors) && way.to_first)
+            do {
+                K(fetch_into)(1, way.straddles, tile, vectors, bag_load_id(walk->id + ahead_bytes));
+                K(take_next)(tile, mode, vectors, walk, sums);
+            } while (walk->id != fetched_id);
         else
             do {
                 K(fetch)(way, tile, vectors, bag_load_id(walk->id + ahead_bytes));
@@ -244,8 +257,7 @@ BAG_LANE void K(pool_all)(const struct K(tile) * first, size_t first_bag, size_t
     struct K(walk) walk = {.id_bytes = id_bytes};
     struct K(tile) tile = *first;
     const bool has_singles = !bag_kind_is_rare(KIND) && (mode == BAG_MODE_PLAIN || !args->divides);
-    /* A test of the result's type at each row would take up to a fifth of their time. */
-    const bool has_narrow_singles = bag_kind_converts(KIND) && (vectors == 1 || vectors == 2);
+    const bool has_narrow_singles = bag_kind_converts(KIND) && K(is_small)(vectors);
     K(begin)(args, mode, bag_load_id(offset), &walk);
     for (;;) {
         const bool is_last = __builtin_expect(bags.next == bags.offsets_end, 0);
