@@ -234,14 +234,16 @@ static void choose_rules(struct call *call)
     call->is_weighted = rules->reduction != BAG_MAX && rules->reduction != BAG_NONE && one_in(2);
 }
 
-/* Bags until the entries are used up; the first may begin after entry 0. */
+/* Bags of any length, or most of the same, until the entries are used up; the first may begin after
+ * entry 0. */
 static size_t choose_offsets(struct call *call)
 {
     size_t entries = one_in(4) ? below(3) : 0;
     size_t same = one_in(2) ? bag_lengths[below(COUNT_OF(bag_lengths))] : SIZE_MAX;
     call->num_bags = bag_counts[below(COUNT_OF(bag_counts))];
     for (size_t bag = 0; bag < call->num_bags; bag++) {
-        size_t length = same == SIZE_MAX ? bag_lengths[below(COUNT_OF(bag_lengths))] : same;
+        bool differs = same == SIZE_MAX || one_in(40);
+        size_t length = differs ? bag_lengths[below(COUNT_OF(bag_lengths))] : same;
         offsets[bag] = (int64_t)entries;
         if (entries + length <= MAX_ENTRIES)
             entries += length;

@@ -58,6 +58,52 @@ TEST(writes_nothing_for_rows_without_columns)
     bag_isa_use(used);
 }
 
+enum { MOST_BAGS = 40, COLUMNS = 16 };
+
+/* Pools `count` bags of one row each, except for one of none or two. */
+static void pool_singles(size_t count, size_t other, size_t length)
+{
+    static float rows[5 * COLUMNS], sums[MOST_BAGS * COLUMNS];
+    static int64_t ids[MOST_BAGS + 1], offsets[MOST_BAGS];
+    static int32_t narrow_offsets[MOST_BAGS];
+    size_t entries = 0;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        rows[i] = (float)i;
+    memset(sums, 0, sizeof sums);
+    for (size_t bag = 0; bag < count; bag++) {
+        offsets[bag] = (int64_t)entries;
+        narrow_offsets[bag] = (int32_t)entries;
+        for (size_t end = entries + (bag == other ? length : 1); entries < end; entries++) {
+            ids[entries] = (int64_t)(entries % 5);
+            for (size_t i = 0; i < COLUMNS; i++)
+                sums[bag * COLUMNS + i] += rows[entries % 5 * COLUMNS + i];
+        }
+    }
+    struct given given =
+        given_of(table_of(BAG_F32, 5, COLUMNS, rows), BAG_SUM, tensor_of(BAG_I64, 1, entries, ids));
+    given.offsets = tensor_of(BAG_I64, 1, count, offsets);
+    expect_pooled(&given, sums, count * COLUMNS * sizeof *sums);
+    given.offsets = tensor_of(BAG_I32, 1, count, narrow_offsets);
+    expect_pooled(&given, sums, count * COLUMNS * sizeof *sums);
+}
+
+/* Bags of one row are counted by vectors of offsets, whose last one overlaps the one before it. */
+TEST(pools_single_rows_beside_another_bag)
+{
+    const enum bag_isa used = bag_isa_used();
+    for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
+        if (!bag_isa_usable((enum bag_isa)isa))
+            continue;
+        bag_isa_use((enum bag_isa)isa);
+        for (size_t count = 1; count <= MOST_BAGS; count++)
+            for (size_t other = 0; other <= count; other++) {
+                pool_singles(count, other, 0);
+                pool_singles(count, other, 2);
+            }
+    }
+    bag_isa_use(used);
+}
+
 /* -0, a NaN with a payload, infinity, the least number, 1 and 2. */
 #define ODD_BITS 0x80000000, 0x7fa12345, 0xff800000, 1, 0x3f800000, 0x40000000
 
