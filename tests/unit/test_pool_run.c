@@ -126,3 +126,13 @@ TEST(copies_rows_bit_by_bit_without_a_reduction)
     given = given_of(TABLE(U8, uint8_t, 1, 1, 2, 3), BAG_NONE, IDS(0, 2, 0, 1));
     POOLS(given, uint8_t, 1, 3, 1, 2);
 }
+
+/* A zero keeps its sign, which a sum would lose. */
+TEST(decodes_rows_with_their_signs_without_a_reduction)
+{
+    struct given given =
+        given_of(TABLE(F16, uint16_t, 2, 0x8000, 0x0000, 0xbc00, 0x7c00), BAG_NONE, IDS(1, 0));
+    static const uint32_t expected[] = {0xbf800000, 0x7f800000, 0x80000000, 0x00000000};
+    given.rules.output_dtype = BAG_F32;
+    expect_pooled(&given, expected, sizeof expected);
+}
