@@ -81,7 +81,7 @@ struct bag_pool_args {
     /* With BAG_NONE, an entry that does not count gets zeros, whatever default_index is. */
     enum bag_reduction reduction;
     enum bag_dtype output_dtype;
-    size_t ahead;         /* the plan's walk's, or of a short call */
+    size_t ahead;         /* as in the walk, or smaller in a request with few indices */
     size_t element_bytes; /* size of an element of the result */
     size_t bag_stride;    /* distance of the bags in the result, in bytes; the check sets it to the
                              size of a bag, and the caller may make it larger */

@@ -160,7 +160,8 @@ BAG_LANE void bag_fetch_lines(int cache, const char *from, size_t bytes)
         bag_fetch_line(cache, from + i);
 }
 
-/* The least number of indices of a short call. Fewer rows arrive at the same time anyway. */
+/* The least number of indices of a short call. The processor loads fewer rows than that at the same
+ * time without prefetching. */
 #define BAG_SHORT_LEAST 32
 
 /* Sets how far ahead a short call prefetches: a quarter of its indices, so that most of its rows
