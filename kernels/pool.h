@@ -61,13 +61,13 @@ enum bag_fetch { BAG_FETCH_NONE, BAG_FETCH_FIRST, BAG_FETCH_SECOND, BAG_FETCH_FA
 /* How the kernels walk over a table's rows. */
 struct bag_row_walk {
     size_t row_bytes, codes_at, params_at; /* size of a row; positions in it */
-    size_t ahead;       /* number of rows by which prefetching is ahead of summing; SIZE_MAX: no
-                           prefetching */
-    size_t short_below; /* number of indices below which a call is short: see bag_set_ahead */
+    size_t ahead; /* number of rows by which prefetching is ahead of summing; SIZE_MAX: no
+                     prefetching */
     size_t early; /* maximum number of indices of a call whose rows bag_pool_prefetch prefetches */
     struct bag_tiles whole[BAG_MODE_COUNT]; /* all columns */
     uint8_t kind;                           /* enum bag_row_kind */
     uint8_t fetch;                          /* enum bag_fetch */
+    bool shortens;    /* prefetching is less far ahead in short calls: see bag_set_ahead */
     bool straddles;   /* a row may touch one more cache line than its size needs */
     bool has_params;  /* rows have a scale, or scale and bias */
     bool half_params; /* scale and bias are f16 */

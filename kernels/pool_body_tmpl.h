@@ -252,7 +252,8 @@ BAG_LANE void K(pool_all)(const struct K(tile) * first, size_t first_bag, size_t
         .fetch_end = ids + bag_fetch_end(args, args->indices.count) * id_bytes,
         .out = out,
         .finishes = args->divides | K(narrows)(args),
-        .is_several = vectors > 1 && first->all->further > 0, /* wider tiles cost less */
+        /* A tile of one vector is a row's only one: two vectors cost less than two tiles. */
+        .is_several = vectors > 1 && first->all->further > 0,
     };
     struct K(walk) walk = {.id_bytes = id_bytes};
     struct K(tile) tile = *first;
@@ -274,7 +275,7 @@ BAG_LANE void K(pool_all)(const struct K(tile) * first, size_t first_bag, size_t
             if (has_narrow_singles && narrows)
                 K(pool_singles)(&tile, mode, vectors, true, &walk, &bags);
             else
-                K(pool_singles)(&tile, mode, vectors, !has_narrow_singles && narrows, &walk, &bags);
+                K(pool_singles)(&tile, mode, vectors, narrows, &walk, &bags);
         } else {
             bag_ref_empty(args, tile.all, bags.out);
         }

@@ -169,7 +169,7 @@ BAG_LANE void bag_fetch_lines(int cache, const char *from, size_t bytes)
 BAG_LANE void bag_set_ahead(const struct bag_row_walk *walk, size_t count,
                             struct bag_pool_args *args)
 {
-    if (count < walk->short_below && count >= BAG_SHORT_LEAST)
+    if (count >= BAG_SHORT_LEAST && walk->shortens && count / 4 < walk->ahead)
         args->ahead = count / 4;
 }
 

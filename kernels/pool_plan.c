@@ -81,13 +81,13 @@ static size_t early_indices(const struct bag_table *table, size_t row_bytes, enu
  * rows are summed too fast: calls for 32 of 16 columns in L3 would take up to 1.1 of the time. */
 #define SHORT_LEAST_ELEMENTS 32
 
-/* Returns the number of indices below which a call is short: see bag_set_ahead. Rows in memory are
- * as far away in a short call, and rows of codes gain nothing. */
-static size_t short_below(const struct bag_table *table, enum bag_fetch fetch, size_t ahead)
+/* Returns whether short calls prefetch less far ahead. Rows in memory are as far away for them, and
+ * rows of codes gain nothing. */
+static bool shortens(const struct bag_table *table, enum bag_fetch fetch)
 {
     const bool is_near = fetch == BAG_FETCH_FIRST || fetch == BAG_FETCH_SECOND;
-    const bool gains = is_near && table->row_format == BAG_ROWS_PLAIN;
-    return gains && table->row_elements >= SHORT_LEAST_ELEMENTS ? 4 * ahead : 0;
+    return is_near && table->row_format == BAG_ROWS_PLAIN &&
+           table->row_elements >= SHORT_LEAST_ELEMENTS;
 }
 
 static struct bag_row_walk walk_of(const struct bag_table *table)
@@ -96,14 +96,13 @@ static struct bag_row_walk walk_of(const struct bag_table *table)
     const struct bag_row_places places = bag_row_places(table);
     const size_t bytes = places.bytes;
     const enum bag_fetch fetch = fetch_of(table, bytes);
-    const size_t ahead = rows_ahead(table, bytes, fetch);
     const bool divides = bytes > 0 && (bytes % LINE_BYTES == 0 || LINE_BYTES % bytes == 0);
     return (struct bag_row_walk){
         .row_bytes = bytes,
         .codes_at = places.codes_at,
         .params_at = places.params_at,
-        .ahead = ahead,
-        .short_below = short_below(table, fetch, ahead),
+        .ahead = rows_ahead(table, bytes, fetch),
+        .shortens = shortens(table, fetch),
         .early = early_indices(table, bytes, fetch),
         .kind = (uint8_t)bag_row_kind(table),
         .fetch = (uint8_t)fetch,
