@@ -122,18 +122,22 @@ TEST(fetches_rows_into_the_first_cache_where_the_caches_hold_the_table)
     bag_caches = bag_caches_of_processor();
 }
 
-/* Returns the walk over a table of rows of so many bytes. */
-static struct bag_row_walk walk_of(enum bag_row_format format, size_t table_bytes, size_t row_bytes)
+/* Makes the plan of sums of a table of rows of so many bytes, which are not read. */
+static void plan_for(enum bag_row_format format, size_t table_bytes, size_t row_bytes,
+                     struct bag_pool_plan *plan)
 {
     const bool is_plain = format == BAG_ROWS_PLAIN;
-    const struct bag_table table = {.dtype = BAG_F32,
-                                    .row_format = format,
-                                    .num_rows = (int64_t)(table_bytes / row_bytes),
-                                    .row_elements = is_plain ? row_bytes / sizeof(float)
-                                                             : row_bytes - 2 * sizeof(float)};
-    const struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
+    const size_t elements = is_plain ? row_bytes / sizeof(float) : row_bytes - 2 * sizeof(float);
+    const struct bag_rules rules = rules_for(BAG_F32, BAG_SUM);
+    struct bag_table table = table_of(BAG_F32, (int64_t)(table_bytes / row_bytes), elements, NULL);
+    table.row_format = format;
+    bag_pool_prepare(&table, &rules, plan);
+}
+
+static struct bag_row_walk walk_of(enum bag_row_format format, size_t table_bytes, size_t row_bytes)
+{
     struct bag_pool_plan plan;
-    bag_pool_prepare(&table, &rules, &plan);
+    plan_for(format, table_bytes, row_bytes, &plan);
     return plan.walk;
 }
 
@@ -190,25 +194,15 @@ TEST(prefetches_wide_rows_in_memory_by_several_tiles)
 static size_t ahead_of_call(size_t table_bytes, size_t row_bytes, size_t count, bool is_packed)
 {
     static const int32_t ids[256];
-    const struct bag_table table = {.dtype = BAG_F32,
-                                    .num_rows = (int64_t)(table_bytes / row_bytes),
-                                    .row_elements = row_bytes / sizeof(float)};
-    const struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
-    struct bag_tensor indices = {
-        .dtype = BAG_I32, .rank = 1, .shape = {(int64_t)count}, .count = count, .data = ids};
-    const struct bag_tensor offsets = {
-        .dtype = BAG_I32, .rank = 1, .shape = {1}, .count = 1, .data = ids};
-    struct bag_inputs inputs = {{[BAG_INDICES] = &indices, [BAG_OFFSETS] = &offsets}};
+    const struct bag_tensor list = tensor_of(BAG_I32, 1, count, ids);
+    const struct bag_tensor indices = is_packed ? with_shape(list, 1, (int64_t)count) : list;
+    const struct bag_tensor offsets = tensor_of(BAG_I32, 1, 1, ids);
+    const struct bag_inputs inputs = {
+        {[BAG_INDICES] = &indices, [BAG_OFFSETS] = is_packed ? NULL : &offsets}};
     struct bag_pool_plan plan;
     struct bag_pool_args args;
     struct bag_fault fault;
-    if (is_packed) {
-        inputs.tensor[BAG_OFFSETS] = NULL;
-        indices.rank = 2;
-        indices.shape[0] = 1;
-        indices.shape[1] = (int64_t)count;
-    }
-    bag_pool_prepare(&table, &rules, &plan);
+    plan_for(BAG_ROWS_PLAIN, table_bytes, row_bytes, &plan);
     assert_int_equal(bag_pool_check(&plan, &inputs, SIZE_MAX, &args, &fault), BAG_STATUS_OK);
     return args.ahead;
 }

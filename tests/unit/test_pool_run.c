@@ -42,20 +42,31 @@ TEST(sorts_segments_stably)
     expect_pooled(&given, expected, sizeof expected);
 }
 
+static void on_each_isa(void (*test)(void))
+{
+    const enum bag_isa used = bag_isa_used();
+    for (int isa = 0; isa < BAG_ISA_COUNT; isa++)
+        if (bag_isa_usable((enum bag_isa)isa)) {
+            bag_isa_use((enum bag_isa)isa);
+            test();
+        }
+    bag_isa_use(used);
+}
+
+static void pool_without_columns(void)
+{
+    static const enum bag_dtype dtypes[] = {BAG_F32, BAG_F16, BAG_BF16, BAG_F64, BAG_I32};
+    for (size_t i = 0; i < 3 * COUNT_OF(dtypes); i++) {
+        struct given given = given_of(table_of(dtypes[i / 3], 2, 0, dtypes), BAG_SUM, IDS(1, 0));
+        given.offsets = tensor_of(BAG_I64, 1, i % 3, (const int64_t[]){0, 1});
+        expect_pooled(&given, dtypes, 0);
+    }
+}
+
 /* One bag and several, of rows without elements, as parts of fewer columns than parts have them. */
 TEST(writes_nothing_for_rows_without_columns)
 {
-    static const enum bag_dtype dtypes[] = {BAG_F32, BAG_F16, BAG_BF16, BAG_F64, BAG_I32};
-    const enum bag_isa used = bag_isa_used();
-    for (int isa = 0; isa < BAG_ISA_COUNT; isa++)
-        for (size_t i = 0; bag_isa_usable((enum bag_isa)isa) && i < 3 * COUNT_OF(dtypes); i++) {
-            struct given given =
-                given_of(table_of(dtypes[i / 3], 2, 0, dtypes), BAG_SUM, IDS(1, 0));
-            given.offsets = tensor_of(BAG_I64, 1, i % 3, (const int64_t[]){0, 1});
-            bag_isa_use((enum bag_isa)isa);
-            expect_pooled(&given, dtypes, 0);
-        }
-    bag_isa_use(used);
+    on_each_isa(pool_without_columns);
 }
 
 enum { MOST_BAGS = 40, COLUMNS = 16 };
@@ -87,21 +98,19 @@ static void pool_singles(size_t count, size_t other, size_t length)
     expect_pooled(&given, sums, count * COLUMNS * sizeof *sums);
 }
 
+static void pool_singles_of_every_count(void)
+{
+    for (size_t count = 1; count <= MOST_BAGS; count++)
+        for (size_t other = 0; other <= count; other++) {
+            pool_singles(count, other, 0);
+            pool_singles(count, other, 2);
+        }
+}
+
 /* Bags of one row are counted by vectors of offsets, whose last one overlaps the one before it. */
 TEST(pools_single_rows_beside_another_bag)
 {
-    const enum bag_isa used = bag_isa_used();
-    for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
-        if (!bag_isa_usable((enum bag_isa)isa))
-            continue;
-        bag_isa_use((enum bag_isa)isa);
-        for (size_t count = 1; count <= MOST_BAGS; count++)
-            for (size_t other = 0; other <= count; other++) {
-                pool_singles(count, other, 0);
-                pool_singles(count, other, 2);
-            }
-    }
-    bag_isa_use(used);
+    on_each_isa(pool_singles_of_every_count);
 }
 
 /* -0, a NaN with a payload, infinity, the least number, 1 and 2. */
