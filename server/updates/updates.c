@@ -305,8 +305,8 @@ static bool is_repeated(struct group *group, struct bag_update *update)
     return true;
 }
 
-/* Checks that the table can store the update, and that no reader of another version that gets it
- * needs a key that it removes. */
+/* Checks that the table can store the update, and that it removes no key that readers of other
+ * versions need. Versions that get no more updates keep their keys. */
 static bool check(struct bag_update *update, bool *changes_keys)
 {
     const struct bag_updates_stream *stream = update->live->stream;
